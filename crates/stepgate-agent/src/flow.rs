@@ -2,6 +2,7 @@
 
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{PrincipalId, SessionId};
+use stepgate_core::requests::{self, NotTold, REQUEST_BYTES_MAX, ToldBy};
 
 use crate::context::Context;
 use crate::envelope::{ContextType, Envelope};
@@ -78,8 +79,24 @@ impl<'a> Flow<'a> {
     /// Writes the next entry of the context's turn.
     pub(crate) async fn append(&mut self, entry: Entry) -> Result<(), Stop> {
         let session_id = self.session_id()?;
+        if let Some((_, _, envelope)) = entry.request() {
+            // Before the turn's own event: a crash between the two would otherwise lose the request.
+            self.tell_request(session_id, envelope).await?;
+        }
         let turn = self.context.turn.as_mut().ok_or_else(|| missing("turn"))?;
         turns::append(&self.agent.gate, session_id, turn, entry).await
+    }
+
+    /// Records what the user asked for, so that policies know which arguments stand in it. What the user attaches may be
+    /// another person's words, and does not count. What is beyond the limits does not count either.
+    async fn tell_request(&self, session_id: SessionId, envelope: &Envelope) -> Result<(), Stop> {
+        let Some(text) = &envelope.instructions else { return Ok(()) };
+        let text = text.get(..text.floor_char_boundary(REQUEST_BYTES_MAX)).unwrap_or_default();
+        let gate = &self.agent.gate;
+        match requests::tell(gate, session_id, text, ToldBy::Turn, &self.principal_id).await {
+            Ok(()) | Err(NotTold::Length | NotTold::TooMany) => Ok(()),
+            Err(NotTold::Fault(fault)) => Err(fault.into()),
+        }
     }
 
     /// Continues, or stops the chain with all errors that the rules find. A turn that is durable by then and

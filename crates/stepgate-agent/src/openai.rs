@@ -17,7 +17,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url, redirect};
+use stepgate_core::spans::MODEL;
 use tokio::time::timeout;
+use tracing::{Span, field, instrument};
 
 use crate::model::{Completion, ModelError, Prompt};
 use crate::ports::{Model, Told};
@@ -133,7 +135,34 @@ impl OpenAi {
 
 #[async_trait]
 impl Model for OpenAi {
+    #[instrument(
+        target = MODEL, name = "chat", level = "debug", skip_all,
+        fields(
+            otel.name = format_args!("chat {}", self.model),
+            otel.kind = "client",
+            gen_ai.operation.name = "chat",
+            gen_ai.provider.name = "openai",
+            gen_ai.request.model = self.model,
+            gen_ai.response.model = field::Empty,
+            gen_ai.usage.input_tokens = field::Empty,
+            gen_ai.usage.output_tokens = field::Empty,
+            server.address = self.url.host_str(),
+            error.type = field::Empty,
+        )
+    )]
     async fn complete(&self, prompt: &Prompt, told: &Told<'_>) -> Result<Completion, ModelError> {
+        let completed = self.complete_with_retries(prompt, told).await;
+        note(&completed);
+        completed
+    }
+}
+
+impl OpenAi {
+    async fn complete_with_retries(
+        &self,
+        prompt: &Prompt,
+        told: &Told<'_>,
+    ) -> Result<Completion, ModelError> {
         let body = question::body(&self.model, prompt);
         let mut pause = BACK_OFF;
         let mut attempt = 1;
@@ -153,6 +182,29 @@ impl Model for OpenAi {
             attempt += 1;
             tokio::time::sleep(asked_pause.unwrap_or(pause).min(BACK_OFF_MAX)).await;
             pause = pause.saturating_mul(2);
+        }
+    }
+}
+
+/// Adds to the span what is known of an answer, and nothing that the model said.
+fn note(completed: &Result<Completion, ModelError>) {
+    let span = Span::current();
+    match completed {
+        Ok(Completion { model, usage, .. }) => {
+            span.record("gen_ai.response.model", model.as_str());
+            if let Some(usage) = usage {
+                span.record("gen_ai.usage.input_tokens", usage.prompt_tokens);
+                span.record("gen_ai.usage.output_tokens", usage.completion_tokens);
+            }
+        }
+        Err(error) => {
+            let kind = match error {
+                ModelError::TimedOut => "timeout",
+                ModelError::Unavailable(_) => "unavailable",
+                ModelError::Refused(_) => "refused",
+                ModelError::Invalid(_) => "invalid",
+            };
+            span.record("error.type", kind);
         }
     }
 }

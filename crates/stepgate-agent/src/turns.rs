@@ -191,6 +191,7 @@ async fn write(
         StoreError::State(_) => Next::Same,
         StoreError::KeyTaken
         | StoreError::AlreadyDecided
+        | StoreError::OverBudget(_)
         | StoreError::UnknownSession(_)
         | StoreError::Unavailable(_)
         | StoreError::Broken(_) => return Err(refused.into()),

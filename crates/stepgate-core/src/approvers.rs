@@ -56,6 +56,22 @@ impl Groups {
         self.0.contains_key(name.as_str()) || self.0.values().any(|members| members.contains(name))
     }
 
+    /// The names of the groups.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// The members of a group; none where there is no such group.
+    pub fn members(&self, name: &str) -> impl Iterator<Item = &PrincipalId> {
+        self.0.get(name).into_iter().flatten()
+    }
+
+    /// The groups that this principal is in.
+    pub fn of(&self, principal_id: &PrincipalId) -> BTreeSet<String> {
+        let having = self.0.iter().filter(|(_, members)| members.contains(principal_id));
+        having.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Whether a name means this person: the person's group, or the person itself where there is no such group.
     fn has(&self, name: &str, person: &PrincipalId) -> bool {
         match self.0.get(name) {

@@ -1,8 +1,9 @@
-//! Cache of what operators have decided in advance and together: grants, and the votes on approvals that need
-//! more than one person.
+//! Cache of what operators have decided in advance and together: grants, the votes on approvals that need
+//! more than one person, and stops.
 //!
-//! Both are events of the system session. A process reads what was added since its last look, each time before it
-//! relies on the cache. So a grant that another node revoked is not used here.
+//! All are events of the system session. A process reads what was added since its last look, each time before it
+//! relies on the cache. So a grant that another node revoked is not used here, and a stop that another node made is
+//! in force here.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,22 +12,28 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::approvers::{self, Groups, Required};
-use crate::event::payload::{ApprovalVoted, GrantRevoked};
+use crate::event::payload::{ApprovalVoted, GrantRevoked, StopLifted};
 use crate::event::{Event, EventType};
 use crate::grant::{BoundCall, Grant, use_event_id};
-use crate::ids::{ApprovalId, ArtifactId, PrincipalId};
+use crate::ids::{ApprovalId, ArtifactId, InvalidId, PrincipalId};
 use crate::journal::StateError;
 use crate::limits::Limits;
 use crate::lock;
 use crate::ports::{Store, StoreError};
-use crate::system;
+use crate::stop::{CallParties, StopOrder, StopTarget};
+use crate::system::{self, SYSTEM_PRINCIPAL};
 use crate::time::Timestamp;
 
-/// The events that hold grants and votes.
-const TYPES: [EventType; 3] =
-    [EventType::GrantCreated, EventType::GrantRevoked, EventType::ApprovalVoted];
+/// The events that hold grants, votes and stops.
+const TYPES: [EventType; 5] = [
+    EventType::GrantCreated,
+    EventType::GrantRevoked,
+    EventType::ApprovalVoted,
+    EventType::StopMade,
+    EventType::StopLifted,
+];
 
-/// Cache of the grants and votes of a store.
+/// Cache of the grants, votes and stops of a store.
 #[derive(Clone, Debug, Default)]
 pub struct Consents(Arc<Mutex<Known>>);
 
@@ -39,7 +46,7 @@ struct Known {
     writing: HashSet<(ArtifactId, u64)>,
 }
 
-/// The grants and votes that events record.
+/// The grants, votes and stops that events record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorded {
     /// Every grant, also those that were revoked or have expired.
@@ -47,6 +54,8 @@ pub(crate) struct Recorded {
     pub(crate) revoked: BTreeMap<ArtifactId, Revocation>,
     /// Who voted for which approval.
     pub(crate) votes: BTreeMap<ApprovalId, BTreeSet<PrincipalId>>,
+    /// Every stop, also those that were lifted.
+    pub(crate) stops: BTreeMap<ArtifactId, RecordedStop>,
 }
 
 /// A grant, with the time of its event.
@@ -61,6 +70,24 @@ pub(crate) struct RecordedGrant {
 pub struct Revocation {
     /// Who.
     pub revoked_by: PrincipalId,
+    /// When.
+    pub ts: Timestamp,
+}
+
+/// A stop, with the time of its event.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordedStop {
+    pub(crate) order: StopOrder,
+    pub(crate) ts: Timestamp,
+    /// Who lifted it. None while it is in force.
+    pub(crate) lift: Option<Lift>,
+}
+
+/// Who lifted a stop, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Lift {
+    /// Who.
+    pub lifted_by: PrincipalId,
     /// When.
     pub ts: Timestamp,
 }
@@ -92,8 +119,29 @@ impl Recorded {
         } else if event.event_type == EventType::ApprovalVoted {
             let vote: ApprovalVoted = serde_json::from_value(payload).map_err(unreadable)?;
             self.votes.entry(vote.approval_id).or_default().insert(vote.approver_id);
+        } else if event.event_type == EventType::StopMade {
+            let order = match serde_json::from_value(payload) {
+                Ok(order) => order,
+                Err(_) => {
+                    unreadable_order().map_err(|error| StateError::checksum(error.to_string()))?
+                }
+            };
+            let made = || RecordedStop { order, ts: event.ts, lift: None };
+            self.stops.entry(event.event_id).or_insert_with(made);
+        } else if event.event_type == EventType::StopLifted {
+            let StopLifted { stop_id, lifted_by } =
+                serde_json::from_value(payload).map_err(unreadable)?;
+            if let Some(stop) = self.stops.get_mut(&stop_id) {
+                stop.lift.get_or_insert(Lift { lifted_by, ts: event.ts });
+            }
         }
         Ok(())
+    }
+
+    /// The stops that are not lifted, oldest first.
+    pub(crate) fn stops_in_force(&self) -> impl Iterator<Item = (ArtifactId, &RecordedStop)> {
+        let stops = self.stops.iter().map(|(stop_id, stop)| (*stop_id, stop));
+        stops.filter(|(_, stop)| stop.lift.is_none())
     }
 
     /// The grants of a principal that were neither revoked nor have ended. How often they were used is not looked at.
@@ -127,10 +175,23 @@ impl Consents {
 
     /// Reads what this and other processes have added since the last read.
     pub(crate) async fn read_on(&self, store: &dyn Store) -> Result<(), StoreError> {
-        let position = self.known().position;
         // Read first: no event is added later at a smaller position, so events up to it need not be read
         // again.
-        let newest = store.last_position().await?;
+        let newest = store.last_loose_position().await?;
+        self.read_up_to(store, newest).await
+    }
+
+    /// Reads what was added before the last commit of this process. With a shared store this asks nothing, where nothing
+    /// was added.
+    pub(crate) async fn read_before_commit(&self, store: &dyn Store) -> Result<(), StoreError> {
+        match store.committed_loose_position().await? {
+            Some(newest) => self.read_up_to(store, newest).await,
+            None => self.read_on(store).await,
+        }
+    }
+
+    async fn read_up_to(&self, store: &dyn Store, newest: u64) -> Result<(), StoreError> {
+        let position = self.known().position;
         if newest <= position {
             return Ok(());
         }
@@ -142,6 +203,14 @@ impl Consents {
         let read = added.last().map_or(newest, |last| newest.max(last.position));
         known.position = known.position.max(read);
         Ok(())
+    }
+
+    /// Why a call is stopped, where it was when the events were last read.
+    pub(crate) fn stopped(&self, call: CallParties<'_>) -> Option<String> {
+        let known = self.known();
+        let mut stops = known.consents.stops_in_force();
+        let covering = stops.find(|(_, stop)| stop.order.target.covers(call));
+        covering.map(|(_, stop)| stop.order.reason())
     }
 
     /// Everyone who had voted for an approval when the events were last read.
@@ -219,6 +288,14 @@ impl Consents {
         let number = free.find(|number| known.writing.insert((grant_id, *number)))?;
         Some(GrantUse { consents: self.clone(), grant_id, number, expires_at: grant.expires_at })
     }
+}
+
+/// The order of a stop that a newer version wrote in another form. What it covers is not known here, so it covers
+/// everything.
+fn unreadable_order() -> Result<StopOrder, InvalidId> {
+    let note = Some("a newer version made this stop, so everything counts as stopped".to_owned());
+    let stopped_by = PrincipalId::parse(SYSTEM_PRINCIPAL)?;
+    Ok(StopOrder { note, stopped_by, target: StopTarget::All })
 }
 
 /// Whether a grant that can be used covers a call. Policy's present requirement of people counts.

@@ -27,9 +27,14 @@ impl Digest {
         Self::of_bytes(&canonical::bytes_of(value))
     }
 
-    /// The bytes themselves, for code that derives an id from them.
-    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
+    /// The bytes themselves, for code that derives an id from them or stores them.
+    pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
+    }
+
+    /// The digest with these bytes, which were stored.
+    pub fn from_stored(bytes: [u8; 32]) -> Self {
+        Self(bytes)
     }
 
     fn hex(&self) -> [u8; 64] {

@@ -40,6 +40,14 @@ spelled! {
         GrantUsed = "grant_used",
         /// A grant is no longer good.
         GrantRevoked = "grant_revoked",
+        /// An operator stopped calls, until it is lifted.
+        StopMade = "stop_made",
+        /// A stop is no longer in force.
+        StopLifted = "stop_lifted",
+        /// A call took an amount from a budget.
+        BudgetReserved = "budget_reserved",
+        /// A call that did not happen gave back what it had taken from a budget.
+        BudgetReleased = "budget_released",
         /// The recorded answer was given again.
         ToolReplayed = "tool_replayed",
         /// Recovery sent a call again.
@@ -56,10 +64,18 @@ spelled! {
         PartNeedsPerson = "part_needs_person",
         /// A session began.
         SessionOpened = "session_opened",
+        /// A session, a file or a memory took in a label.
+        LabelAdded = "label_added",
+        /// An operator took a label away.
+        LabelRemoved = "label_removed",
+        /// What the user of a session asked for.
+        UserRequest = "user_request",
         /// A tool's definition is known from now on, or a changed one was accepted.
         ToolAccepted = "tool_accepted",
         /// A policy set is in force.
         PolicyLoaded = "policy_loaded",
+        /// The shadow policies would have decided otherwise.
+        PolicyDiffers = "policy_differs",
         /// A token was made.
         TokenCreated = "token_created",
         /// A token is no longer good.

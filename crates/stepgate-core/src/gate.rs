@@ -1,6 +1,6 @@
 //! The gate: the ports and limits that every step uses, and the sessions that steps join.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
@@ -10,6 +10,8 @@ use crate::approvers::Groups;
 use crate::call::Call;
 use crate::consent_cache::Consents;
 use crate::event::{Event, EventType, payload};
+use crate::fact_sources::FactSources;
+use crate::facts::Facts;
 use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
 use crate::journal::{StateCode, StateError};
 use crate::json::Value;
@@ -46,8 +48,10 @@ pub struct Gate {
     pub doubts: Doubts,
     /// Groups of people that policies name as approvers.
     pub groups: Groups,
-    /// Cache of the grants, and of the votes on approvals.
+    /// Cache of the grants, of the votes on approvals, and of the stops.
     pub consents: Consents,
+    /// Where the facts come from that policies know beside a call.
+    pub facts: FactSources,
 }
 
 /// State that a process keeps for runs that have not ended, from one recovery to the next.
@@ -234,6 +238,26 @@ impl Gate {
             CORE_SERVER => self.executor.answers_for(executor_id),
             server => self.tools.executor_id(server).as_deref() == Some(executor_id),
         }
+    }
+
+    /// Whether policy could permit any call of this action to the principal.
+    pub fn could_permit(&self, principal_id: &PrincipalId, action: &str) -> bool {
+        self.policy.could_permit(principal_id, &self.groups.of(principal_id), action)
+    }
+
+    /// What is known beside a call without looking into the store.
+    pub(crate) fn facts_of(&self, principal_id: &PrincipalId, call: &Call) -> Facts {
+        self.facts.without_labels(&self.groups, principal_id, call, self.world.now())
+    }
+
+    /// The windows of the schedule that were open when a session was opened.
+    pub async fn windows_at_opening(
+        &self,
+        session_id: SessionId,
+    ) -> Result<BTreeSet<String>, StoreError> {
+        let session = self.store.session(session_id).await?;
+        let session = session.ok_or(StoreError::UnknownSession(session_id))?;
+        Ok(self.facts.schedule.open_at(session.ts))
     }
 
     /// A fresh id for an artifact or an event.

@@ -196,16 +196,9 @@ pub(crate) fn conditions(
 /// The id of the event of a grant's n-th use. It has the form of every other id: the time of the grant, then
 /// bits that follow from the grant and the number.
 pub(crate) fn use_event_id(grant_id: ArtifactId, number: u64) -> ArtifactId {
-    let grant = grant_id.as_uuid();
-    let hash = Digest::of(&("stepgate grant use", grant_id, number));
-    let mut bytes = *grant.as_bytes();
     // The first six bytes are the time.
-    for (byte, bits) in bytes.iter_mut().skip(6).zip(hash.as_bytes()) {
-        *byte = *bits;
-    }
-    let mut builder = uuid::Builder::from_bytes(bytes);
-    builder.set_version(uuid::Version::SortRand).set_variant(uuid::Variant::RFC4122);
-    ArtifactId::new(builder.into_uuid())
+    let [a, b, c, d, e, f, ..] = *grant_id.as_uuid().as_bytes();
+    ArtifactId::derived([a, b, c, d, e, f], &Digest::of(&("stepgate grant use", grant_id, number)))
 }
 
 #[cfg(test)]

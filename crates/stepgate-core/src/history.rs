@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use crate::action::Action;
 use crate::call::{Call, ServerCall, exceeds};
+use crate::facts::Facts;
 use crate::ids::{PrincipalId, RunId};
 use crate::journal::artifact::{DecisionMeta, Invocation, Verdict};
 use crate::journal::{Replayed, StateError, replay};
 use crate::json::Value;
+use crate::origin;
 use crate::ports::{Dossier, PolicyDecision, PolicyVerdict, ToolServers};
 use crate::tool::{Tool, ToolName};
 
@@ -22,6 +24,8 @@ pub struct PastDecision {
     /// The call. Redacted arguments are their digests. Defaults that policy saw then are included as if they
     /// had been given: the tool may declare other defaults today.
     pub call: Call,
+    /// What policy knew beside the call.
+    pub facts: Facts,
     /// What was decided.
     pub ruling: Ruling,
     /// The policies that decided.
@@ -59,14 +63,19 @@ pub enum Ruling {
 impl Ruling {
     /// The ruling of a policy's answer for this call. A cap that lowers no argument is left out.
     pub fn of(decision: &PolicyDecision, call: &Call) -> Self {
-        let caps = decision.caps.iter().filter(|(name, max)| lowers(call, name, **max));
-        let caps = caps.map(|(name, max)| (name.clone(), *max)).collect();
+        let caps = caps_that_lower(decision, call);
         match &decision.verdict {
             PolicyVerdict::Permit => Self::Permit(caps),
             PolicyVerdict::RequireApproval(_) => Self::RequireApproval(caps),
             PolicyVerdict::Deny => Self::Deny,
         }
     }
+}
+
+/// The caps of a decision that lower an argument of this call.
+pub(crate) fn caps_that_lower(decision: &PolicyDecision, call: &Call) -> BTreeMap<String, i64> {
+    let caps = decision.caps.iter().filter(|(name, max)| lowers(call, name, **max));
+    caps.map(|(name, max)| (name.clone(), *max)).collect()
 }
 
 fn lowers(call: &Call, name: &str, max: i64) -> bool {
@@ -114,11 +123,31 @@ pub fn past_decision(
         }
         (None, Some(_) | None) => return Ok(None),
     };
-    let DecisionMeta { policies, defaults, .. } = meta;
+    let DecisionMeta { policies, defaults, facts, .. } = meta;
     let call = call_of(tools, &request.proposal, defaults.as_ref())
         .ok_or_else(|| StateError::checksum("the journal's request is no call"))?;
     let (run_id, principal_id) = (dossier.run.arrival.run_id, request.agent_id);
-    Ok(Some(PastDecision { run_id, principal_id, call, ruling, policies, refused_caps }))
+    let facts = facts.map(|facts| *facts).unwrap_or_default();
+    // It follows from the run, also where policies did not ask for it then.
+    let steps = dossier.run.arrival.step_index.saturating_sub(1);
+    let mut facts = Facts { steps: Some(steps), ..facts };
+    if has_default_target(&call, defaults.as_ref()) {
+        facts.targets = origin::agents();
+    }
+    Ok(Some(PastDecision { run_id, principal_id, call, facts, ruling, policies, refused_caps }))
+}
+
+/// Whether the tool's default stood for one of the call's targets: policies saw that as the agent's.
+fn has_default_target(call: &Call, defaults: Option<&Value>) -> bool {
+    let Call::Server(call) = call else { return false };
+    let mut targets = call.tool.flow.targets.iter().flatten();
+    let defaults = defaults.and_then(Value::as_object);
+    defaults.is_some_and(|defaults| {
+        targets.any(|name| {
+            let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
+            defaults.contains_key(&pointer)
+        })
+    })
 }
 
 /// The call in a journal, in its stored form.

@@ -9,6 +9,8 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
+use crate::digest::Digest;
+
 /// A text that is not the identifier it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
@@ -136,6 +138,19 @@ uuid_ids! {
     ApprovalId,
     /// Any of the four artifacts of a trace.
     ArtifactId,
+}
+
+impl ArtifactId {
+    /// An id in the form of every other one: a time, then bits that follow from a digest.
+    pub(crate) fn derived(time: [u8; 6], from: &Digest) -> Self {
+        let mut bytes = [0; 16];
+        for (byte, bits) in bytes.iter_mut().zip(time.iter().chain(from.as_bytes())) {
+            *byte = *bits;
+        }
+        let mut builder = uuid::Builder::from_bytes(bytes);
+        builder.set_version(uuid::Version::SortRand).set_variant(uuid::Variant::RFC4122);
+        Self(builder.into_uuid())
+    }
 }
 
 /// The beginning of an id, as a person types it.

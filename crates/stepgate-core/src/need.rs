@@ -37,8 +37,12 @@ spelled! {
         ServerOff = "server_off",
         /// The policy files could not be loaded: the policies before them stay in force.
         PolicyNotLoaded = "policy_not_loaded",
+        /// The shadow policies could not be loaded: they are not asked.
+        ShadowNotLoaded = "shadow_not_loaded",
         /// Runs wait for an executor that no living node reaches.
         ExecutorUnreached = "executor_unreached",
+        /// The disk of a data directory has only the space that is reserved for operators: agents are refused.
+        DiskLow = "disk_low",
     }
     /// The spelling in events, metrics and answers.
     fn as_str
@@ -65,7 +69,9 @@ impl Kind {
             | Self::ToolUnusable
             | Self::ServerOff
             | Self::PolicyNotLoaded
-            | Self::ExecutorUnreached => "an operator must look at it",
+            | Self::ShadowNotLoaded
+            | Self::ExecutorUnreached
+            | Self::DiskLow => "an operator must look at it",
         }
     }
 }
@@ -77,7 +83,7 @@ pub enum Subject {
     Run(RunId),
     /// An approval, and the run that waits for it.
     Approval(ApprovalId, RunId),
-    /// A tool, a tool server, a directory of policies or an executor, by its name.
+    /// A tool, a tool server, a directory or an executor, by its name.
     Part(String),
 }
 

@@ -1,4 +1,4 @@
-//! Parts that need a person: tools, tool servers, policies and executors.
+//! Parts that need a person: tools, tool servers, policies, executors and disks.
 //!
 //! No store knows that a part is in trouble: each process finds out for itself and passes its findings. A
 //! finding is told once, as an event of the system session. The events are read back, so neither a restart
@@ -62,10 +62,15 @@ impl Finding {
 fn key(kind: Kind, subject: &str, reason: &str) -> Key {
     let reason = match kind {
         // The reason names the definition, or what is wrong in the files. Nodes may find different ones.
-        Kind::ToolNew | Kind::ToolChanged | Kind::ToolUnusable | Kind::PolicyNotLoaded => reason,
+        Kind::ToolNew
+        | Kind::ToolChanged
+        | Kind::ToolUnusable
+        | Kind::PolicyNotLoaded
+        | Kind::ShadowNotLoaded => reason,
         // The reason may differ at each try.
         Kind::ServerOff
         | Kind::ExecutorUnreached
+        | Kind::DiskLow
         | Kind::Approval
         | Kind::InDoubt
         | Kind::Stuck

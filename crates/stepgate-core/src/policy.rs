@@ -1,6 +1,6 @@
 //! The built-in rule: core actions are permitted, and nothing else is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::action::Action;
 use crate::call::Call;
@@ -30,10 +30,11 @@ impl Policy for BuiltInRule {
             caps: BTreeMap::new(),
             detail: None,
             defaults: Map::new(),
+            due: Vec::new(),
         }
     }
 
-    fn could_permit(&self, _: &PrincipalId, action: &str) -> bool {
+    fn could_permit(&self, _: &PrincipalId, _: &BTreeSet<String>, action: &str) -> bool {
         Action::parse(action).is_some()
     }
 }

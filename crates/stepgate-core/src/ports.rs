@@ -13,6 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::approval::{Approval, ApprovalStatus};
+use crate::budget::{Balance, BudgetChange, OverBudget};
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
 use crate::idempotency::Binding;
@@ -23,13 +24,14 @@ use crate::run::{Run, Status};
 use crate::session::{Link, Session};
 use crate::time::Timestamp;
 
+pub use crate::verdict::PolicyAnswer;
 pub use acting::{
     Dispatch, Effect, Executor, Failed, Hold, NoToolServers, Prepared, Said, Sending, ToolServers,
 };
-pub use deciding::{ApprovalNeed, Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
+pub use deciding::{ApprovalNeed, Payer, Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
 pub use storing::{
-    Alone, Approvals, Audits, Cursors, Events, Journals, Locks, Nodes, Runs, Sessions, Store,
-    Writes,
+    Alone, Approvals, Audits, Budgets, Cursors, Events, Journals, Locks, Nodes, Runs, Sessions,
+    Store, Writes,
 };
 
 /// Clock and random ids.
@@ -57,6 +59,9 @@ pub enum StoreError {
     /// The approval is decided already. Nothing was written.
     #[error("the approval is decided already")]
     AlreadyDecided,
+    /// A charge would exceed the limit of its budget. Nothing was written.
+    #[error(transparent)]
+    OverBudget(Box<OverBudget>),
     /// There is no such session. Nothing was written.
     #[error("there is no session {0}")]
     UnknownSession(SessionId),
@@ -88,6 +93,8 @@ pub struct StepCommit {
     pub key: Option<KeyChange>,
     /// The run's new status, where it changes without ending.
     pub status: Option<Status>,
+    /// What the run's call takes from budgets, or gives back.
+    pub budgets: Vec<BudgetChange>,
     /// New events.
     pub events: Vec<Event>,
     /// The original payload, where the run's row has the payload with redacted arguments. It is kept until
@@ -108,6 +115,7 @@ impl StepCommit {
             approval: None,
             key: None,
             status: None,
+            budgets: Vec::new(),
             events: Vec::new(),
             sealed: None,
             record: None,
@@ -188,11 +196,11 @@ impl Dossier {
 pub struct Counts {
     /// `tool_runs`.
     pub runs: u64,
-    /// `journal`.
+    /// Entries of journals.
     pub entries: u64,
-    /// `records`.
+    /// Records.
     pub records: u64,
-    /// `checkpoints`.
+    /// Checkpoints.
     pub checkpoints: u64,
     /// `events`.
     pub events: u64,
@@ -240,6 +248,8 @@ pub struct Moment {
     pub sessions: Result<Vec<Session>, StoreError>,
     /// How many rows there are.
     pub counts: Result<Counts, StoreError>,
+    /// Every account of a budget.
+    pub balances: Result<Vec<Balance>, StoreError>,
     /// The last position of each table. A row after it was written later.
     pub last: Counts,
 }
@@ -247,9 +257,10 @@ pub struct Moment {
 impl Moment {
     /// The moment of a store that does not change while it is read, or that is read in one snapshot: no row
     /// was written later.
-    pub async fn of_all(store: &(impl Sessions + Audits)) -> Self {
+    pub async fn of_all(store: &(impl Sessions + Audits + Budgets)) -> Self {
         let (sessions, counts) = (store.sessions().await, store.counts().await);
-        Self { sessions, counts, last: Counts::MAX }
+        let balances = store.balances().await;
+        Self { sessions, counts, balances, last: Counts::MAX }
     }
 }
 
@@ -301,6 +312,8 @@ pub struct Unfinished {
 pub struct RunQuery {
     /// Only runs older than this one.
     pub before: Option<RunId>,
+    /// Only runs that were written after this one.
+    pub after: Option<RunId>,
     /// Only this session's.
     pub session_id: Option<SessionId>,
     /// Only this principal's.
@@ -382,6 +395,8 @@ pub struct TurnQuery {
 pub struct EventQuery {
     /// Only events after this position.
     pub after: u64,
+    /// The newest first instead: those before this position.
+    pub back_from: Option<u64>,
     /// Only those of this principal's sessions.
     pub principal_id: Option<PrincipalId>,
     /// Only those of these types; all where none is named.

@@ -65,7 +65,7 @@ pub struct RecordBody {
     pub step_index: u64,
 }
 
-/// A row of `records`, with the ending that it gives to its run.
+/// A record, with the ending that it gives to its run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The run.

@@ -185,10 +185,14 @@ pub enum Word {
 
 impl Word {
     /// Every value.
-    fn all() -> impl Iterator<Item = Self> {
-        let notices = [Notice::ApprovalRequired, Notice::InProgress].map(Self::Notice);
-        Outcome::ALL.into_iter().map(Self::Outcome).chain(notices)
-    }
+    pub const ALL: [Self; 6] = [
+        Self::Outcome(Outcome::Success),
+        Self::Outcome(Outcome::ValidationError),
+        Self::Outcome(Outcome::Denied),
+        Self::Outcome(Outcome::ExecutionError),
+        Self::Notice(Notice::ApprovalRequired),
+        Self::Notice(Notice::InProgress),
+    ];
 
     /// The spelling in the response.
     pub fn as_str(self) -> &'static str {
@@ -212,7 +216,7 @@ impl JsonSchema for Word {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let words: Vec<&str> = Self::all().map(Self::as_str).collect();
+        let words: Vec<&str> = Self::ALL.map(Self::as_str).to_vec();
         json_schema!({ "type": "string", "enum": words })
     }
 }

@@ -24,6 +24,10 @@ mod restore;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tracing::{Instrument, Span, debug_span, field, instrument};
+
+use crate::assumed::Assumed;
+use crate::budgets;
 use crate::call::Call;
 use crate::digest::Digest;
 use crate::event::{EventType, payload};
@@ -34,6 +38,7 @@ use crate::journal::StateError;
 use crate::machine::State;
 use crate::ports::StoreError;
 use crate::run::Payload;
+use crate::spans::{PHASE, STEP};
 use crate::tool::Delivery;
 
 use p1_receive::StepContext;
@@ -71,6 +76,16 @@ pub async fn run(gate: &Gate, submission: Submission) -> Result<Answer, Fault> {
 
 /// Takes a new proposal through all nine phases, under this run id. The id must be fresh; a caller that
 /// watches the run from its beginning has to know the id in advance.
+#[instrument(
+    target = STEP, name = "step", level = "debug", skip_all,
+    fields(
+        stepgate.run_id = %run_id,
+        gen_ai.conversation.id = %submission.session_id,
+        stepgate.principal = %submission.principal_id,
+        stepgate.tool = field::Empty,
+        stepgate.outcome = field::Empty,
+    )
+)]
 pub async fn run_as(gate: &Gate, run_id: RunId, submission: Submission) -> Result<Answer, Fault> {
     let (mut trail, context) = p1_receive::receive(gate, run_id, submission).await?;
     gate.store.lock_new_trace(run_id).await?;
@@ -96,13 +111,35 @@ async fn attempt(
 
 /// What would be decided on a proposal, without a run: the sandbox is not read, nothing is recorded, and the
 /// idempotency key is not checked.
-pub fn weigh(gate: &Gate, submission: &Submission) -> Result<Weighed, Failure> {
+pub fn weigh(gate: &Gate, submission: &Submission, assumed: &Assumed) -> Result<Weighed, Failure> {
     let (mut trail, context) = p1_receive::rehearse(gate, submission);
     let object = p2_parse::parse(gate, context?)?;
     let proposal = p3_validate_schema::validate_schema(gate, &mut trail, object)?;
     let action = p4_validate_action::validate_action(gate, proposal)?;
     let args = p5_validate_args::validate_args(&trail, action)?;
-    Ok(p6_authorize::weigh(gate, &submission.principal_id, args))
+    let weighed = p6_authorize::weigh(gate, &submission.principal_id, args, assumed);
+    let stopped = gate.consents.stopped(trail.parties(&weighed.call));
+    Ok(Weighed { rule: stopped.or(weighed.rule), ..weighed })
+}
+
+/// Like [`weigh`], with what is used of the budgets at this moment, where nothing else is assumed. The submission's session
+/// is the one whose accounts count.
+pub async fn weigh_now(
+    gate: &Gate,
+    submission: &Submission,
+    assumed: &Assumed,
+) -> Result<Result<Weighed, Failure>, StoreError> {
+    let weighed = match weigh(gate, submission, assumed) {
+        Ok(weighed) => weighed,
+        Err(failure) => return Ok(Err(failure)),
+    };
+    let Submission { principal_id, session_id, .. } = submission;
+    let mut used = budgets::used_now(gate, principal_id, *session_id, &weighed.call).await?;
+    if used.is_empty() {
+        return Ok(Ok(weighed));
+    }
+    used.extend(assumed.used.clone());
+    Ok(weigh(gate, submission, &Assumed { used, ..assumed.clone() }))
 }
 
 /// Continues a paused step after a person decided or the approval expired.
@@ -119,8 +156,9 @@ pub async fn resume_with(
     with: &BTreeSet<PrincipalId>,
 ) -> Result<Answer, Refused> {
     let approval = gate.store.approval(approval).await?.ok_or(Refused::NoSuchApproval)?;
-    locked(gate, approval.tool_run_id, async {
-        let Restored { mut trail, args, .. } = restore(gate, approval.tool_run_id).await?;
+    let run_id = approval.tool_run_id;
+    let resumed = locked(gate, run_id, async {
+        let Restored { mut trail, args, .. } = restore(gate, run_id).await?;
         let decided =
             p6_authorize::authorize_by_person(gate, &mut trail, args, person, with).await?;
         let ended = match decided {
@@ -128,13 +166,13 @@ pub async fn resume_with(
             Err(failure) => Err(Stop::Failure(failure)),
         };
         Ok(conclude(gate, trail, ended).await?)
-    })
-    .await
+    });
+    resumed.instrument(continued(run_id)).await
 }
 
 /// Continues a step that a crash stopped, from the state that its journal proves.
 pub async fn redispatch(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
-    locked(gate, run_id, async {
+    let redispatched = locked(gate, run_id, async {
         let Restored { mut trail, args, state, caps, sent } = restore(gate, run_id).await?;
         if state.is_terminal() {
             return p9_respond::recorded(gate, run_id).await;
@@ -145,8 +183,8 @@ pub async fn redispatch(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
         trail.note(gate, EventType::RunRecovered, payload::RunRecovered { state });
         let ended = attempt_again(gate, &mut trail, args, state, caps, sent).await;
         conclude(gate, trail, ended).await
-    })
-    .await
+    });
+    redispatched.instrument(continued(run_id)).await
 }
 
 /// The phases in order, from where the journal ends.
@@ -158,6 +196,7 @@ async fn attempt_again(
     caps: BTreeMap<String, i64>,
     sent: Option<Sent>,
 ) -> Result<ExecutionResult, Stop> {
+    gate.consents.read_on(&*gate.store).await?;
     let request = match (state, sent) {
         (State::Executing, Some(sent)) => {
             sent.is_reached(gate)?;
@@ -166,7 +205,10 @@ async fn attempt_again(
                 false => Err(Stop::InDoubt),
             };
         }
-        (State::Pending, _) => p6_authorize::decide(gate, trail, args).await?,
+        (State::Pending, _) => {
+            let deciding = p6_authorize::decide(gate, trail, args);
+            deciding.instrument(debug_span!(target: PHASE, "AUTHORIZE")).await?
+        }
         (State::Authorized, _) => p6_authorize::authorize_again(gate, trail, args, &caps).await?,
         (State::Executing | State::Completed | State::Failed | State::Denied, _) => {
             return Err(StateError::checksum("the journal does not allow it to go on").into());
@@ -196,11 +238,11 @@ pub async fn resolve(
     resolved_by: PrincipalId,
     query_run_id: Option<RunId>,
 ) -> Result<Answer, Refused> {
-    locked(gate, run_id, async {
+    let resolved = locked(gate, run_id, async {
         let doubt = in_doubt(gate, run_id).await?;
         settled(gate, doubt, settlement, resolved_by, query_run_id).await
-    })
-    .await
+    });
+    resolved.instrument(continued(run_id)).await
 }
 
 /// The result of a status tool's run.
@@ -220,14 +262,14 @@ pub(crate) async fn resolve_as_found(
 ) -> Result<Option<Answer>, Refused> {
     let Finding { settlement, query_run_id, events_seen } = found;
     let system = PrincipalId::parse(SYSTEM_PRINCIPAL).map_err(Fault::from)?;
-    locked(gate, run_id, async {
+    let resolved = locked(gate, run_id, async {
         let doubt = in_doubt(gate, run_id).await?;
         if doubt.0.events_committed() != events_seen {
             return Ok(None);
         }
         settled(gate, doubt, settlement, system, Some(query_run_id)).await.map(Some)
-    })
-    .await
+    });
+    resolved.instrument(continued(run_id)).await
 }
 
 /// A run whose call was sent and whose effect is not recorded, with the call.
@@ -246,14 +288,50 @@ async fn settled(
     resolved_by: PrincipalId,
     query_run_id: Option<RunId>,
 ) -> Result<Answer, Refused> {
+    if settlement == Settlement::Redispatch {
+        gate.consents.read_on(&*gate.store).await?;
+        if let Some(why) = gate.consents.stopped(trail.parties(&sent.call)) {
+            return Err(Refused::Stopped(why));
+        }
+    }
     let ended =
         p7_execute::settle_doubt(gate, &mut trail, sent, settlement, resolved_by, query_run_id);
     let ended = ended.await;
     Ok(conclude(gate, trail, ended).await?)
 }
 
-/// RECORD and RESPOND, whatever happened before them.
+/// The span of a step that goes on after a decision or a crash.
+fn continued(run_id: RunId) -> Span {
+    debug_span!(
+        target: STEP,
+        "step",
+        stepgate.run_id = %run_id,
+        stepgate.tool = field::Empty,
+        stepgate.outcome = field::Empty,
+    )
+}
+
+/// RECORD and RESPOND, whatever happened before them. The step's span gets the outcome.
 async fn conclude(
+    gate: &Gate,
+    trail: Trail,
+    ended: Result<ExecutionResult, Stop>,
+) -> Result<Answer, Fault> {
+    let answer = concluded(gate, trail, ended).await;
+    let span = Span::current();
+    match &answer {
+        Ok(answer) => {
+            span.record("stepgate.tool", answer.action.as_deref());
+            span.record("stepgate.outcome", answer.word().as_str());
+        }
+        Err(_) => {
+            span.record("stepgate.outcome", "FAULT");
+        }
+    }
+    answer
+}
+
+async fn concluded(
     gate: &Gate,
     mut trail: Trail,
     ended: Result<ExecutionResult, Stop>,
@@ -376,6 +454,11 @@ pub enum Refused {
         "this node does not reach the tool: decide on one that does, `stepgate nodes` shows which"
     )]
     OutOfReach,
+    /// An operator has stopped the call. The reason is for the record.
+    #[error(
+        "an operator has stopped this call: nothing is sent until that is lifted, `stepgate stops` shows it"
+    )]
+    Stopped(String),
     /// An internal error.
     #[error(transparent)]
     Fault(Fault),
@@ -399,6 +482,7 @@ impl From<StoreError> for Refused {
             | StoreError::UnknownSession(_)
             | StoreError::Unavailable(_)
             | StoreError::AnswerLost(_)
+            | StoreError::OverBudget(_)
             | StoreError::Broken(_) => Self::Fault(Fault::Store(error)),
         }
     }

@@ -18,6 +18,7 @@ pub async fn events_since(
 ) -> Result<Vec<PlacedEvent>, StoreError> {
     let mut query = EventQuery {
         after: position,
+        back_from: None,
         principal_id: PrincipalId::parse(SYSTEM_PRINCIPAL).ok(),
         event_types: event_types.to_vec(),
         loose_only: true,

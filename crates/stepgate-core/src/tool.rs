@@ -13,6 +13,7 @@ use crate::digest::Digest;
 use crate::ids::InvalidId;
 use crate::journal::artifact::{Guarantee, RiskLevel, ToolClass};
 use crate::json::{Map, Value};
+use crate::label::Flow;
 use crate::spelled::spelled;
 
 /// A tool of a tool server: `server.tool`, split at the first dot.
@@ -178,6 +179,8 @@ pub struct Tool {
     pub standing: Standing,
     /// Arguments that are stored only as their digest.
     pub redacted: Vec<String>,
+    /// What its calls bring into a session and carry out, from the configuration.
+    pub flow: Flow,
     /// The schema of its arguments.
     pub contract: Arc<dyn Contract>,
 }
@@ -198,6 +201,7 @@ impl Tool {
             delivery: Delivery::Ask,
             standing: Standing::Gone,
             redacted: Vec::new(),
+            flow: Flow::default(),
             contract: Arc::new(Nothing),
         }
     }

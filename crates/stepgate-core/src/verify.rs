@@ -3,8 +3,10 @@
 //! Without saved heads it finds any change except a consistent rewrite of everything after it; with
 //! heads that were saved elsewhere it finds that too.
 
+mod budgets;
 mod chain;
 mod consents;
+mod labels;
 pub(crate) mod run;
 
 use std::collections::{HashMap, HashSet};
@@ -119,7 +121,11 @@ struct Walk {
     keys: Vec<u64>,
     /// Grants and votes that the system session records.
     consents: Recorded,
-    /// Runs that do not follow from those. They may have gone on since the grants and votes were read.
+    /// Labels that events added and removed.
+    labels: labels::Changes,
+    /// What calls took from budgets.
+    ledger: budgets::Ledger,
+    /// Runs that do not follow from those. They may have gone on since the events were read.
     suspects: Vec<RunId>,
     /// Session openings recorded in the system session, by session id.
     openings: HashMap<String, Vec<Value>>,
@@ -143,9 +149,12 @@ impl Walk {
         saved: &[SavedHead],
         progress: impl FnMut(u64),
     ) -> Result<(), StoreError> {
-        let Moment { sessions, counts, last } = store.moment().await?;
+        let Moment { sessions, counts, balances, last } = store.moment().await?;
         if let Some(consents) = self.readable("events", Recorded::of(store).await)? {
             self.consents = consents;
+        }
+        if let Some(labels) = self.readable("events", labels::Changes::of(store).await)? {
+            self.labels = labels;
         }
         self.runs(store, &last, progress).await?;
         self.suspects(store).await?;
@@ -153,6 +162,10 @@ impl Walk {
         self.loose_events(store, last.events).await?;
         if let Some(sessions) = self.readable("sessions", sessions)? {
             self.sessions(store, &sessions, saved).await?;
+        }
+        if let Some(balances) = self.readable("budget_accounts", balances)? {
+            let ledger = std::mem::take(&mut self.ledger);
+            self.problems.extend(ledger.against(&balances));
         }
         if let Some(counts) = self.readable("counts", counts)? {
             self.compare_counts(&counts);
@@ -194,17 +207,20 @@ impl Walk {
         Ok(())
     }
 
-    /// Checks the suspects against the grants and votes of now.
+    /// Checks the suspects against the grants, votes and labels of now.
     async fn suspects(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        self.problems.append(&mut self.labels.problems);
         if self.suspects.is_empty() {
             return Ok(());
         }
         let consents = self.readable("events", Recorded::of(store).await)?;
-        let Some(consents) = consents else { return Ok(()) };
+        let labels = self.readable("events", labels::Changes::of(store).await)?;
+        let (Some(consents), Some(labels)) = (consents, labels) else { return Ok(()) };
         for run_id in std::mem::take(&mut self.suspects) {
             let dossier = self.readable(&format!("run {run_id}"), store.dossier(run_id).await)?;
             if let Some(Some(dossier)) = dossier {
                 self.problems.extend(consents::check(&dossier, &consents));
+                self.problems.extend(labels::check(&dossier, &labels));
             }
         }
         Ok(())
@@ -253,8 +269,11 @@ impl Walk {
             binding.idempotency_key.hash(&mut hasher);
             hasher.finish()
         }));
+        self.ledger.add(dossier, rows.events);
         self.problems.extend(run::check(dossier));
-        if !consents::check(dossier, &self.consents).is_empty() {
+        let mut suspicious = consents::check(dossier, &self.consents);
+        suspicious.extend(labels::check(dossier, &self.labels));
+        if !suspicious.is_empty() {
             self.suspects.push(dossier.run.arrival.run_id);
         }
         let run_id = dossier.run.arrival.run_id;

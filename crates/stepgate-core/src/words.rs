@@ -5,12 +5,14 @@
 //! again. It reveals nothing about the host, the policies or an operator's note: a detail is repeated only if it is
 //! about the caller's own arguments, or if the gateway derived it from a limit or from the tool's result.
 
+use crate::budget;
 use crate::failure::{ExecutionFailure, Failure, Outcome};
 use crate::gate::{Fault, Gate};
 use crate::ids::RunId;
 use crate::journal::artifact::EffectStatus;
 use crate::journal::{Appended, Artifact};
 use crate::step::Recorded;
+use crate::stop::STOPPED;
 use crate::text;
 
 /// Most characters of a detail that are repeated.
@@ -126,6 +128,14 @@ fn advice_after_refusal(code: &str, detail: Option<&str>) -> &'static str {
             "Nothing was done: the key already names another call, so use a new key."
         }
         "ACTION_NOT_ALLOWED" => "Nothing was done. Do not try again: this tool is not offered.",
+        "POLICY_VIOLATION" if detail.is_some_and(|detail| detail.starts_with(STOPPED)) => {
+            "Nothing was done: an operator has stopped these calls. Do not try again, and do not try another \
+             way: stop here and tell your user."
+        }
+        "POLICY_VIOLATION" if detail.is_some_and(|detail| detail.starts_with(budget::REFUSED)) => {
+            "Nothing was done: it is more than may be used at present. Do not try again, and do not try another \
+             way: tell your user."
+        }
         "POLICY_VIOLATION" => {
             "Nothing was done. Do not try again: the same call is refused again. Tell your user if \
              you cannot go on without it."

@@ -35,10 +35,12 @@ use futures_util::future::join_all;
 use stepgate_core::call::ServerCall;
 use stepgate_core::digest::Digest;
 use stepgate_core::json::Value;
+use stepgate_core::label::Flow;
 use stepgate_core::late::LateResult;
 use stepgate_core::lock;
 use stepgate_core::ports::{Effect, Failed, Hold, Sending, ToolServers};
 use stepgate_core::tool::{Contract, Mode, Standing, Tool, ToolName, is_server_name};
+use stepgate_core::trace_context::TraceContext;
 use tokio::sync::watch;
 
 pub use err::StartError;
@@ -66,12 +68,16 @@ const NO_SERVER: &str = "the configuration has no such server";
 /// Callback for a result that comes after the timeout. It must not block.
 pub type Late = Arc<dyn Fn(LateResult) + Send + Sync>;
 
+/// The trace that a call belongs to, asked while it is sent; none where it belongs to none.
+pub type Tracing = fn() -> Option<TraceContext>;
+
 /// The tool servers of a gateway. They end when this is dropped or shut down.
 pub struct Servers {
     servers: BTreeMap<String, Arc<Server>>,
     pins: Pins,
     late: Late,
     progress: Progress,
+    tracing: Tracing,
     stop: watch::Sender<bool>,
 }
 
@@ -92,6 +98,8 @@ pub struct ListedTool {
     pub standing: Option<Standing>,
     /// Arguments that are stored only as their digest, where it is offered.
     pub redacted: Vec<String>,
+    /// What its calls bring in and carry out, where it is offered.
+    pub flow: Flow,
     /// The server's title for it, for people.
     pub title: Option<String>,
     /// The server's description of it.
@@ -187,7 +195,13 @@ impl Servers {
             let server = started?;
             servers.insert(server.spec.name.clone(), server);
         }
-        Ok(Self { servers, pins, late, progress, stop })
+        let tracing = || None;
+        Ok(Self { servers, pins, late, progress, tracing, stop })
+    }
+
+    /// Tells servers which trace a call belongs to.
+    pub fn traced_by(self, tracing: Tracing) -> Self {
+        Self { tracing, ..self }
     }
 
     /// Every tool that the servers have, offered or not.
@@ -331,6 +345,7 @@ fn listed(server: &Server) -> Vec<ListedTool> {
             trouble,
             standing: tool.map(|tool| tool.standing),
             redacted: tool.map(|tool| tool.redacted.clone()).unwrap_or_default(),
+            flow: tool.map(|tool| tool.flow.clone()).unwrap_or_default(),
             title: definition.title.clone(),
             description: definition.description.clone(),
             input_schema: definition.input_schema.clone(),
@@ -390,7 +405,8 @@ impl ToolServers for Servers {
             Some(server) => {
                 // The listener lives as long as the call: later progress is dropped.
                 let listener = Listener::new(sending.run_id, Arc::clone(&self.progress));
-                call::dispatch(server, call, sending, &listener, &self.late).await
+                let trace = (self.tracing)();
+                call::dispatch(server, call, sending, trace, &listener, &self.late).await
             }
             None => Effect::Failed(call::unavailable(NO_SERVER)),
         }

@@ -92,6 +92,15 @@ fn way_out(subject: &str, kind: Kind) -> String {
             "the policies before stay in force; `stepgate policy check` names what is wrong"
                 .to_owned()
         }
+        Kind::ShadowNotLoaded => {
+            format!(
+                "the policies in force go on; `stepgate policy check {subject}` names what is wrong"
+            )
+        }
+        Kind::DiskLow => {
+            "free some space, or move old backups away; operators can decide, look and back up meanwhile"
+                .to_owned()
+        }
         Kind::ExecutorUnreached => {
             "start the node that reached it again; `stepgate nodes` shows the nodes".to_owned()
         }

@@ -5,6 +5,7 @@ mod findings;
 mod mcp_names;
 pub mod pins;
 mod reload;
+mod shadow;
 mod shapes;
 mod writable;
 
@@ -16,17 +17,22 @@ use stepgate_core::event::{EventType, payload};
 use stepgate_core::gate::Gate;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::Value;
+use stepgate_core::lock::locked;
+use stepgate_core::time::Timestamp;
 use stepgate_core::tool::ToolName;
 use stepgate_exec::Sandbox;
 use stepgate_exec::servers::{News, Off, Servers};
-use stepgate_policy::{Finding, LivePolicy, LoadError, PolicySet, Severity};
+use stepgate_policy::{Finding, LivePolicy, LoadError, Nameable, PolicySet, Severity};
 use tracing::{error, info, warn};
 
+use crate::disk::Disk;
 use crate::text::printable;
 
 pub(crate) use mcp_names::McpNames;
 pub(crate) use reload::Look;
 pub use reload::keep_reloading;
+pub(crate) use shadow::Policies;
+pub use shadow::{Candidate, DifferenceKind, Shadow, ShadowCounts};
 pub use shapes::{off, offered, shapes};
 pub use writable::{mode_of, refuse_writable, refuse_writable_policies};
 
@@ -48,6 +54,10 @@ pub struct Control {
     pub servers: Arc<Servers>,
     /// The policies in force.
     pub policy: Arc<LivePolicy>,
+    /// The shadow policies, where the configuration names some.
+    pub shadow: Option<Arc<Shadow>>,
+    /// The disk of the data directory.
+    pub disk: Disk,
     /// The data directory.
     pub(crate) root: PathBuf,
     /// Where the policies are.
@@ -62,6 +72,8 @@ pub struct Control {
     pub(crate) accepted: pins::Reading,
     /// Why the policy files are not in force, if they are not.
     pub(crate) policy_trouble: Mutex<Option<String>>,
+    /// Since when the policies in force are.
+    pub(crate) policy_since: Mutex<Timestamp>,
 }
 
 impl Control {
@@ -79,15 +91,31 @@ impl Control {
     }
 
     /// The policies of a text, for the present tools. They are not put in force.
-    pub fn compiled(&self, text: &str) -> Result<PolicySet, LoadError> {
+    pub fn compiled(&self, gate: &Gate, text: &str) -> Result<PolicySet, LoadError> {
         let look = Look::at(&self.policies, &self.servers, &self.turned_off);
-        PolicySet::of_text(text, look.tools())
+        let facts = &gate.facts.names(&gate.groups);
+        self.policy.current().with_text(text, Nameable { tools: look.tools(), facts })
     }
 
     /// Reloads the policies for the present tools. Needed after a tool was accepted: its definition has changed.
     pub async fn reload(self: &Arc<Self>, gate: &Gate) {
         let look = Look::at(&self.policies, &self.servers, &self.turned_off);
         reload::reload(gate, self, look.tools()).await;
+        self.look_at_shadow(gate).await;
+    }
+
+    /// Loads the shadow policies, if they or the tools have changed.
+    pub(crate) async fn look_at_shadow(&self, gate: &Gate) {
+        if let Some(shadow) = &self.shadow
+            && shadow.look_again(&self.servers, &self.turned_off, gate.world.now()).await
+        {
+            shadow.tell();
+        }
+    }
+
+    /// Since when the policies in force are, and whether the policy files are others that cannot be loaded.
+    pub fn policy_standing(&self) -> (Timestamp, bool) {
+        (*locked(&self.policy_since), locked(&self.policy_trouble).is_some())
     }
 
     /// Every server that cannot be called, and every tool with a mode that cannot be called.

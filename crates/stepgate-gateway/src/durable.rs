@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
 use std::path::Path;
 
 /// Files that Stepgate makes are readable and writable by their owner only.
@@ -24,6 +24,24 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let _ = fs::remove_file(&partial);
     write_new(&partial, bytes)?;
     fs::rename(&partial, path)?;
+    sync_names(path.parent())
+}
+
+/// Replaces the content of an existing file atomically. Its permissions and its owner stay, and a link to it is
+/// followed.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let path = path.canonicalize()?;
+    let before = path.metadata()?;
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let partial = path.with_file_name(format!(".{}.partial", name.to_string_lossy()));
+    let _ = fs::remove_file(&partial);
+    write_new(&partial, bytes)?;
+    let made = partial.metadata()?;
+    if (made.uid(), made.gid()) != (before.uid(), before.gid()) {
+        chown(&partial, Some(before.uid()), Some(before.gid()))?;
+    }
+    fs::set_permissions(&partial, before.permissions())?;
+    fs::rename(&partial, &path)?;
     sync_names(path.parent())
 }
 

@@ -9,12 +9,16 @@ pub mod start;
 pub mod catalog;
 pub mod control;
 pub mod hub;
+pub mod meters;
 pub mod notify;
 pub mod service;
 pub mod tokens;
 pub mod turns;
 
 pub mod attention;
+pub mod budgets;
+pub mod differences;
+pub mod disk;
 pub mod durable;
 pub mod panics;
 pub mod replay;

@@ -77,7 +77,8 @@ pub async fn replay<E: From<StoreError>>(
 
 /// The change, where policy would decide otherwise now.
 fn asked_again(policy: &dyn Policy, past: PastDecision) -> Option<Change> {
-    let request = PolicyRequest { principal_id: &past.principal_id, call: &past.call };
+    let PastDecision { principal_id, call, facts, .. } = &past;
+    let request = PolicyRequest { principal_id, call, facts };
     let decision = policy.decide(request);
     let ruling = past.would_be(&decision);
     (ruling != past.ruling).then_some(Change { past, ruling, policies: decision.policies })

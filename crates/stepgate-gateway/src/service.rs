@@ -8,6 +8,7 @@ mod expiry;
 mod listening;
 mod readiness;
 mod recovery;
+mod stops;
 #[cfg(test)]
 mod tests;
 
@@ -34,12 +35,14 @@ use tracing::{Instrument, warn};
 
 use crate::control::Control;
 use crate::hub::Hub;
+use crate::meters::StepCounts;
 use crate::tokens::Tokens;
 
 pub use attention::{APPROVALS_MAX, Counts};
 pub(crate) use expiry::each_open_approval;
 pub(crate) use recovery::recover_and_tell;
 pub(crate) use rolled_back::refuse as refuse_rolled_back;
+pub use stops::Stopped;
 
 /// Most sessions in the cache. Above that it is cleared, and sessions are looked up again.
 const SESSIONS_MAX: usize = 10_000;
@@ -57,6 +60,8 @@ pub struct Service {
     pub tokens: Tokens,
     /// What operators change beside the gate. None if this process did not build it.
     pub control: Option<Arc<Control>>,
+    /// How the steps of this service ended.
+    pub steps: StepCounts,
     /// Cache of sessions that steps have joined.
     sessions: Mutex<HashMap<AskedSession, SessionId>>,
     /// How many running tasks shutdown must wait for.
@@ -104,6 +109,7 @@ impl Service {
             hub,
             tokens,
             control,
+            steps: StepCounts::default(),
             sessions: Mutex::default(),
             running: watch::channel(0).0,
             draining: watch::channel(false).0,
@@ -142,6 +148,7 @@ impl Service {
         let task = self.spawn(async move {
             let answer = step::run_as(&service.gate, run_id, submission).await;
             service.note_fault(answer.as_ref().err());
+            service.count(answer.as_ref().ok());
             answer
         });
         let answer = task.await.map_err(stopped)?.inspect_err(|_| {
@@ -320,6 +327,7 @@ impl Service {
         self.spawn(async move {
             let answer = step::resume_with(&service.gate, approval_id, person, &with).await;
             service.note_refusal(answer.as_ref().err());
+            service.count(answer.as_ref().ok());
             answer
         })
     }
@@ -360,6 +368,7 @@ impl Service {
         let task = self.spawn(async move {
             let answer = step::resolve(&service.gate, run_id, settlement, operator, None).await;
             service.note_refusal(answer.as_ref().err());
+            service.count(answer.as_ref().ok());
             answer
         });
         task.await.map_err(task_stopped)?
@@ -419,6 +428,13 @@ impl Service {
         tokio::spawn(work.in_current_span())
     }
 
+    /// Counts a step that ended or paused. A recorded answer that is given again is no step.
+    fn count(&self, answer: Option<&Answer>) {
+        if let Some(answer) = answer.filter(|answer| !answer.replayed) {
+            self.steps.count(&self.gate, answer);
+        }
+    }
+
     fn note_refusal(&self, refused: Option<&Refused>) {
         if let Some(Refused::Fault(fault)) = refused {
             self.note_fault(Some(fault));
@@ -428,12 +444,19 @@ impl Service {
     /// Wakes recovery if a fault left a run behind. A broken store ends the process.
     fn note_fault(&self, fault: Option<&Fault>) {
         match fault {
-            Some(Fault::Store(StoreError::Broken(_))) => {
-                self.broken.send_replace(true);
-            }
+            Some(fault) if self.note_broken(fault) => {}
             Some(Fault::Store(_) | Fault::Executor(_)) => self.left.notify_one(),
             Some(Fault::ForeignSession(_) | Fault::Name(_)) | None => {}
         }
+    }
+
+    /// Ends the process if the fault is a broken store. Whether it is one.
+    fn note_broken(&self, fault: &Fault) -> bool {
+        let is_broken = matches!(fault, Fault::Store(StoreError::Broken(_)));
+        if is_broken {
+            self.broken.send_replace(true);
+        }
+        is_broken
     }
 
     /// A flag that is set when the store has failed for good.

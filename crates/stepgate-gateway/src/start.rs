@@ -3,7 +3,7 @@
 
 mod first_policies;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use tracing::error;
 
 use stepgate_core::approvers::Groups;
 use stepgate_core::consent_cache::Consents;
+use stepgate_core::fact_sources::FactSources;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::limits::Limits;
@@ -20,18 +21,21 @@ use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{Executor, NoToolServers, Store};
 use stepgate_core::recover::{Report, Scope};
 use stepgate_exec::launcher::Launcher;
-use stepgate_exec::servers::{Progress, ServerSpec, Servers, StartError};
+use stepgate_exec::servers::{Progress, ServerSpec, Servers, StartError, Tracing};
 use stepgate_exec::{Earlier, Sandbox, SandboxLimits};
-use stepgate_policy::{LivePolicy, LoadError, PolicySet};
+use stepgate_policy::{LivePolicy, LoadError, Nameable, PolicySet};
 use stepgate_store::{PostgresOptions, PostgresStore, SqliteStore};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::control::pins::{self, Pins};
-use crate::control::{self, Control, Look};
+use crate::control::{self, Control, Look, Policies, Shadow};
+use crate::disk::Disk;
 use crate::hub::Hub;
 use crate::service::{Service, recover_and_tell, refuse_rolled_back};
 use crate::world::RealWorld;
+
+pub use first_policies::write as write_policies;
 
 /// Most late results that wait to be written. Further ones are dropped, and each is logged as an error.
 const LATE_RESULTS_MAX: usize = 1024;
@@ -45,6 +49,8 @@ pub const WAIT_FOR_ALL: Duration = Duration::MAX;
 pub struct Settings {
     /// The data directory.
     pub root: PathBuf,
+    /// Free space there that is reserved for operators.
+    pub reserved_bytes: u64,
     /// Where the store is.
     pub store: StoreSettings,
     /// Where core actions act.
@@ -59,6 +65,8 @@ pub struct Settings {
     pub extensions: Extensions,
     /// Groups of people that policies name as approvers.
     pub groups: Groups,
+    /// Where the facts come from that policies know beside a call.
+    pub facts: FactSources,
 }
 
 /// Where the store is.
@@ -119,6 +127,8 @@ pub struct ServerSettings {
     pub own_names: Option<String>,
     /// How long the start waits for servers that do not answer. They come up later.
     pub wait: Duration,
+    /// Which trace a call belongs to.
+    pub tracing: Tracing,
 }
 
 /// The policies.
@@ -127,6 +137,8 @@ pub struct PolicySettings {
     pub directory: PathBuf,
     /// Whether that is the default place: only there does the first start write the default policies.
     pub is_default: bool,
+    /// Where the shadow policies are, if there are some.
+    pub shadow: Option<PathBuf>,
 }
 
 /// The result of start-up: core actions are recovered.
@@ -177,38 +189,37 @@ impl Joined {
 /// Starts: store, sandbox, first policies, tool servers, policies, recovery of core actions. The caller holds
 /// the lock of the data directory.
 pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Started> {
-    let Settings { root, store, sandbox, servers, policies, limits, extensions, groups } = settings;
-    let hub = Hub::new();
-    let is_shared = store.is_shared();
-    let store = store.open(&hub).await?;
-    if is_shared {
-        joined.stores().push(Arc::clone(&store));
-        refuse_rolled_back(&*store, &root).await?;
-    }
-    let sandbox = open_sandbox(sandbox, is_shared.then_some(&*store)).await?;
-    let mut gate = gate_without_tools(store, &sandbox, limits, extensions, groups);
+    let Settings { root, reserved_bytes, store, sandbox, servers, policies, .. } = settings;
+    let Settings { limits, extensions, groups, facts, .. } = settings;
+    let (store, sandbox, hub) = open(&root, store, sandbox, joined).await?;
+    let mut gate = gate_without_tools(store, &sandbox, limits, extensions);
+    (gate.groups, gate.facts) = (groups, facts);
     // Before the servers start: the policies are hidden from them.
     first_policies::provide(&gate, &policies).await?;
     let (accepted, pins) = pins::Reading::begin(&gate).await?;
     let (late, arrivals) = mpsc::channel(LATE_RESULTS_MAX);
-    let ServerSettings { specs, turned_off, own_names, wait } = servers;
+    let ServerSettings { specs, turned_off, own_names, wait, tracing } = servers;
     let acting = specs.iter().map(|spec| spec.executor_id.clone());
     let executor_ids = [gate.executor.id().to_owned()].into_iter().chain(acting).collect();
     let told = Arc::clone(&hub);
     let progress = Arc::new(move |said| told.progress(said));
-    let servers = Arc::new(start_servers(specs, pins, late, progress, wait).await?);
+    let servers = start_servers(specs, pins, late, progress, wait).await?;
+    let servers = Arc::new(servers.traced_by(tracing));
     control::accept_first_seen(&gate, &servers).await?;
     gate.tools = Arc::clone(&servers) as _;
     gate.store.tell_executors(executor_ids).await?;
     // Taken before the policies are loaded: a change in between is detected later.
     let loaded = Look::at(&policies.directory, &servers, &turned_off);
     let policy = Arc::new(load_policies(&gate, &policies, &loaded).await?);
-    gate.policy = Arc::clone(&policy) as _;
+    let shadow = load_shadow(policies.shadow, &gate, &servers, &turned_off).await;
+    gate.policy = Arc::new(Policies { in_force: Arc::clone(&policy), shadow: shadow.clone() });
     tokio::spawn(write_down(gate.clone(), arrivals));
     let control = Control {
         sandbox,
         servers,
         policy,
+        shadow,
+        disk: Disk::new(&root, reserved_bytes),
         root,
         policies: policies.directory,
         turned_off,
@@ -216,9 +227,36 @@ pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Starte
         loaded,
         accepted,
         policy_trouble: Mutex::default(),
+        policy_since: Mutex::new(gate.world.now()),
     };
     let recovered = recover_and_tell(&gate, Scope::Core).await?;
     Ok(Started { gate, control: Arc::new(control), hub, recovered })
+}
+
+/// Opens the store and nothing that acts, for an order that must be in force before recovery begins. The caller holds
+/// the lock of the data directory.
+pub async fn open_store(settings: Settings, joined: &Joined) -> anyhow::Result<Arc<Service>> {
+    let Settings { root, store, sandbox, limits, extensions, groups, .. } = settings;
+    let (store, sandbox, hub) = open(&root, store, sandbox, joined).await?;
+    let gate = Gate { groups, ..gate_without_tools(store, &sandbox, limits, extensions) };
+    Service::new(gate, hub, None).await
+}
+
+async fn open(
+    root: &Path,
+    store: StoreSettings,
+    sandbox: SandboxSettings,
+    joined: &Joined,
+) -> anyhow::Result<(Arc<dyn Store>, Arc<Sandbox>, Arc<Hub>)> {
+    let hub = Hub::new();
+    let is_shared = store.is_shared();
+    let store = store.open(&hub).await?;
+    if is_shared {
+        joined.stores().push(Arc::clone(&store));
+        refuse_rolled_back(&*store, root).await?;
+    }
+    let sandbox = open_sandbox(sandbox, is_shared.then_some(&*store)).await?;
+    Ok((store, sandbox, hub))
 }
 
 /// Opens the sandbox and removes what an interrupted write left. In a shared store the sandbox's name must be
@@ -257,7 +295,6 @@ fn gate_without_tools(
     sandbox: &Arc<Sandbox>,
     limits: Limits,
     extensions: Extensions,
-    groups: Groups,
 ) -> Gate {
     Gate {
         store,
@@ -269,8 +306,9 @@ fn gate_without_tools(
         extensions,
         parked: Parked::default(),
         doubts: Doubts::default(),
-        groups,
+        groups: Groups::default(),
         consents: Consents::default(),
+        facts: FactSources::default(),
     }
 }
 
@@ -298,11 +336,25 @@ async fn load_policies(
     policies: &PolicySettings,
     look: &Look,
 ) -> anyhow::Result<LivePolicy> {
-    let set = PolicySet::load(&policies.directory, look.tools()).map_err(not_loaded)?;
+    let facts = &gate.facts.names(&gate.groups);
+    let nameable = Nameable { tools: look.tools(), facts };
+    let set = PolicySet::load(&policies.directory, nameable).map_err(not_loaded)?;
     control::warn_of(set.warnings());
     let policy = LivePolicy::new(set);
     control::note_policy(gate, policy.current().digest()).await?;
     Ok(policy)
+}
+
+/// Loads the shadow policies. They stop no start: where they cannot be loaded, they are not asked.
+async fn load_shadow(
+    directory: Option<PathBuf>,
+    gate: &Gate,
+    servers: &Servers,
+    turned_off: &[String],
+) -> Option<Arc<Shadow>> {
+    let shadow = Shadow::new(directory?, gate.facts.names(&gate.groups));
+    shadow.look_again(servers, turned_off, gate.world.now()).await;
+    Some(Arc::new(shadow))
 }
 
 /// The error of policies that cannot be loaded.

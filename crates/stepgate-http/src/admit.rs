@@ -4,18 +4,26 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::{FromRequestParts, Request, State};
+use axum::body::{Body, HttpBody};
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use http_body_util::BodyExt;
 use stepgate_core::ids::{ArtifactId, PrincipalId};
+use stepgate_core::spans::HTTP;
+use stepgate_core::trace_context::{TRACEPARENT, TRACESTATE};
 use stepgate_gateway::panics;
 use stepgate_gateway::text;
 use stepgate_gateway::tokens::{BadToken, Role, TERMINAL_OPERATOR};
-use tracing::{Instrument, info, info_span, warn};
+use tracing::{Instrument, Span, debug_span, field, info, info_span, warn};
 
-use super::places::Place;
+use super::body::Metered;
+use super::connections::{Connection, InUse};
+use super::network::Network;
+use super::refusals::Limit;
+use super::shares::{Holder, Rank, Share};
 use super::{AccessLog, App, Problem, console, routes, turns};
 use crate::local::Process;
 
@@ -29,6 +37,8 @@ pub const INPUT_HEADER: &str = "stepgate-input";
 const REQUEST_ID_HEADER: &str = "x-request-id";
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
+/// Longest part of a method that is shown, in characters: the client can make it as long as the head allows.
+const METHOD_SHOWN_MAX: usize = 16;
 /// `Retry-After` for a principal that has too many requests under way.
 const PLACE_RETRY_S: u64 = 1;
 
@@ -93,10 +103,42 @@ pub(crate) struct NothingSeen;
 /// Sets the request id, and admits or refuses the request. The id is in all its log lines and in the response.
 pub(super) async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let request_id = request_id(&app, request.headers());
-    let span = info_span!("request", request_id = request_id.to_str().unwrap_or_default());
-    let mut response = let_in(app, request, next).instrument(span).await;
+    let named = request_id.to_str().unwrap_or_default();
+    let around = http_span(&request, named);
+    let span = info_span!(parent: &around, "request", request_id = named);
+    let answered = let_in(app, request, next).instrument(span).instrument(around.clone());
+    let mut response = answered.await;
+    note_status(&around, response.status());
     response.headers_mut().insert(REQUEST_ID_HEADER, request_id);
     response
+}
+
+/// The span of a request, in the caller's trace where it has one.
+fn http_span(request: &Request, request_id: &str) -> Span {
+    let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let method = text::shortened(request.method().as_str(), METHOD_SHOWN_MAX);
+    // Only the pattern of a path: what a client writes there has no end.
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    debug_span!(
+        target: HTTP,
+        "request",
+        otel.name = format_args!("{method} {}", route.unwrap_or_default()),
+        otel.kind = "server",
+        http.request.method = method.as_str(),
+        http.route = route,
+        http.response.status_code = field::Empty,
+        stepgate.request_id = request_id,
+        error.type = field::Empty,
+        traceparent = header(TRACEPARENT),
+        tracestate = header(TRACESTATE),
+    )
+}
+
+fn note_status(span: &Span, status: StatusCode) {
+    span.record("http.response.status_code", status.as_u16());
+    if status.is_server_error() {
+        span.record("error.type", status.as_str());
+    }
 }
 
 /// The caller's own request id if it is short and printable, otherwise a new one.
@@ -135,12 +177,11 @@ async fn let_in(app: Arc<App>, mut request: Request, next: Next) -> Response {
             Some(principal_id)
         }),
     };
-    let peer = request.extensions().get::<Peer>().copied();
     let (who, answer) = match admitted {
-        Ok(who) => match placed(&app, who.as_ref(), peer) {
-            Ok(place) => {
-                let answer = answered(next, request).await;
-                (who, answer.map(|response| Place::keep(place, response)))
+        Ok(who) => match Placed::of(&app, who.as_ref(), &request) {
+            Ok(placed) => {
+                let answer = answered(next, placed.metered(request)).await;
+                (who, answer.map(|response| placed.keep(response)))
             }
             Err(problem) => (who, Err(problem)),
         },
@@ -157,17 +198,81 @@ async fn let_in(app: Arc<App>, mut request: Request, next: Next) -> Response {
     finish(&app, &line, response)
 }
 
-/// Takes a place for a request that came over the network. The socket's connections have their own limit.
-fn placed(
-    app: &App,
-    who: Option<&PrincipalId>,
-    peer: Option<Peer>,
-) -> Result<Option<Place>, Problem> {
-    match (who, peer) {
-        (Some(who), Some(Peer::Address(_))) => {
-            app.places.take(who).map(Some).ok_or_else(|| Problem::too_many(PLACE_RETRY_S))
+/// What a request holds while it is under way. A stream or a wait occupies its connection, so one principal could
+/// otherwise use up all connections.
+struct Placed {
+    app: Arc<App>,
+    /// Whose memory a body takes; none for a request that this process made itself, without a connection.
+    holder: Option<Holder>,
+    rank: Rank,
+    /// The agent, if what the request sends and gets is likely to be stored.
+    stores: Option<PrincipalId>,
+    held: Option<(Share, Option<InUse>)>,
+}
+
+impl Placed {
+    /// Takes a share of the requests under way for a caller that is known.
+    fn of(app: &Arc<App>, who: Option<&PrincipalId>, request: &Request) -> Result<Self, Problem> {
+        let extensions = request.extensions();
+        let rank = match (who, extensions.get::<Caller>().map(|caller| caller.role)) {
+            (None, _) | (Some(_), Some(Role::Agent)) => Rank::Ordinary,
+            // Only people log in to pages.
+            (Some(_), Some(Role::Operator | Role::Auditor) | None) => Rank::Reserve,
+        };
+        let agent = who.filter(|_| rank == Rank::Ordinary && request.method() == Method::POST);
+        if let Some(agent) = agent {
+            let may_send = app.rates.may_send(agent);
+            may_send.map_err(|wait_s| app.too_many(Limit::AgentBytes, agent, wait_s))?;
         }
-        (_, _) => Ok(None),
+        let peer = extensions.get::<Peer>().copied();
+        let holder = match (who, peer) {
+            (Some(who), _) => Some(Holder::Principal(who.clone())),
+            (None, Some(Peer::Address(address))) => Some(Holder::Network(Network::of(address))),
+            (None, Some(Peer::Local(_)) | None) => None,
+        };
+        let held = match (who, peer) {
+            (Some(who), Some(peer)) => {
+                let requests = &app.listener(peer).requests;
+                let share = requests.take(Holder::Principal(who.clone()), rank);
+                let share = share
+                    .ok_or_else(|| app.too_many(Limit::RequestsUnderWay, who, PLACE_RETRY_S))?;
+                Some((share, extensions.get::<Connection>().map(Connection::use_it)))
+            }
+            (None, _) | (Some(_), None) => None,
+        };
+        Ok(Self { app: Arc::clone(app), holder, rank, stores: agent.cloned(), held })
+    }
+
+    /// The request, whose body takes a share of memory while it is read.
+    fn metered(&self, request: Request) -> Request {
+        match &self.holder {
+            Some(holder) => {
+                request.map(|body| Metered::body(&self.app, holder.clone(), self.rank, body))
+            }
+            None => request,
+        }
+    }
+
+    /// Holds the share until a streamed response is sent. For a response that is complete already, releases it now.
+    fn keep(self, response: Response) -> Response {
+        let Self { app, stores, held, .. } = self;
+        let charge = move |bytes: u64| {
+            if let Some(agent) = &stores {
+                app.rates.sent(agent, bytes);
+            }
+        };
+        if let Some(bytes) = response.body().size_hint().exact() {
+            charge(bytes);
+            return response;
+        }
+        response.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                let _held_with_the_body = &held;
+                let bytes = frame.data_ref().map_or(0, bytes::Bytes::len);
+                charge(u64::try_from(bytes).unwrap_or(u64::MAX));
+                frame
+            }))
+        })
     }
 }
 
@@ -186,7 +291,7 @@ fn identify(app: &App, request: &Request) -> Result<Caller, Problem> {
         Ok(caller) => caller,
         Err(problem) => {
             if let Some(Peer::Address(address)) = peer {
-                app.rates.failure(address).map_err(Problem::too_many)?;
+                app.count_failure(address)?;
                 warn!(%address, "a request from {address} without a valid token");
             }
             return Err(problem);
@@ -196,7 +301,7 @@ fn identify(app: &App, request: &Request) -> Result<Caller, Problem> {
         let said = request.headers().get(INPUT_HEADER).and_then(|said| said.to_str().ok());
         app.clients.note(process, said);
     }
-    app.rates.request(&caller.principal_id).map_err(Problem::too_many)?;
+    app.count_request(&caller.principal_id)?;
     Ok(caller)
 }
 
@@ -265,7 +370,7 @@ fn finish(app: &App, line: &Line<'_>, mut response: Response) -> Response {
             // The path has only ids, nothing secret. The query could contain anything, so it is not logged.
             let path = text::shortened(&text::printable(line.path), 256);
             // The method comes from the client and can be as long as the head allows.
-            let method = text::shortened(line.method.as_str(), 16);
+            let method = text::shortened(line.method.as_str(), METHOD_SHOWN_MAX);
             let status = status.as_u16();
             info!(principal = who, status, ms, "{method} {path} {status} {ms:.1} ms {who}");
         }

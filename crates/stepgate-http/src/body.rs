@@ -1,5 +1,7 @@
 //! Reads bodies with a size limit, a timeout and strict JSON parsing, before any library sees them.
 
+mod metered;
+
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -12,6 +14,8 @@ use stepgate_core::json::strict::{self, Integers};
 use stepgate_core::run::Payload;
 
 use super::{App, Problem};
+pub(super) use metered::Metered;
+use metered::NoRoom;
 
 /// Longest body that is not a proposal.
 const JSON_BYTES_MAX: usize = 256 * 1024;
@@ -98,7 +102,7 @@ async fn read_all(mut body: Body, kept_max: usize, bytes_max: u64) -> Result<Pay
     let mut kept: Vec<u8> = Vec::new();
     let mut length: u64 = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Problem::malformed("the body broke off"))?;
+        let frame = frame.map_err(broken)?;
         let Ok(data) = frame.into_data() else { continue };
         length = length.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
         if length > bytes_max {
@@ -108,4 +112,11 @@ async fn read_all(mut body: Body, kept_max: usize, bytes_max: u64) -> Result<Pay
         kept.extend_from_slice(data.get(..room).unwrap_or(&data));
     }
     Ok(Payload { bytes: kept.into(), length })
+}
+
+fn broken(error: axum::Error) -> Problem {
+    match error.into_inner().is::<NoRoom>() {
+        true => Problem::too_many_bodies(),
+        false => Problem::malformed("the body broke off"),
+    }
 }

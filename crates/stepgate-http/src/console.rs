@@ -21,6 +21,7 @@ mod replay;
 mod run;
 mod runs;
 mod sessions;
+mod stops;
 mod text;
 mod tools;
 mod trouble;
@@ -47,11 +48,13 @@ const SCRIPT: &str = include_str!("../templates/console.js");
 const STYLE: &str = include_str!("../templates/style.css");
 
 /// Every page with its methods. They are not in the table of routes, because the OpenAPI document is for programs.
-const PAGES: [(&str, &str); 21] = [
+const PAGES: [(&str, &str); 23] = [
     ("/", "GET, POST"),
     ("/approvals/{id}", "GET, POST"),
     ("/approvals/{id}/grant", "GET, POST"),
     ("/grants", "GET, POST"),
+    ("/stops", "GET, POST"),
+    ("/stops/{id}/lift", "POST"),
     ("/runs", "GET"),
     ("/runs/{id}", "GET, POST"),
     ("/runs/{id}/chain", "GET"),
@@ -71,12 +74,14 @@ const PAGES: [(&str, &str); 21] = [
     ("/style.css", "GET"),
 ];
 
-pub(super) fn pages() -> [(&'static str, MethodRouter<Arc<App>>); 21] {
+pub(super) fn pages() -> [(&'static str, MethodRouter<Arc<App>>); 23] {
     [
         ("/", routing::get(inbox::show).post(inbox::decide)),
         ("/approvals/{id}", routing::get(approval::show).post(approval::decide)),
         ("/approvals/{id}/grant", routing::get(grants::ask).post(grants::create)),
         ("/grants", routing::get(grants::list).post(grants::revoke)),
+        ("/stops", routing::get(stops::list).post(stops::make)),
+        ("/stops/{id}/lift", routing::post(stops::lift)),
         ("/runs", routing::get(runs::list)),
         ("/runs/{id}", routing::get(run::show).post(run::settle)),
         ("/runs/{id}/chain", routing::get(run::chain)),
@@ -172,11 +177,12 @@ enum Tab {
     Tools,
     Policy,
     Health,
+    Stops,
 }
 
 impl Tab {
     /// Every part with its path and name, in the order of the navigation.
-    const ALL: [(Self, &'static str, &'static str); 7] = [
+    const ALL: [(Self, &'static str, &'static str); 8] = [
         (Self::Inbox, "/", "Inbox"),
         (Self::Grants, "/grants", "Grants"),
         (Self::Runs, "/runs", "Runs"),
@@ -184,6 +190,7 @@ impl Tab {
         (Self::Tools, "/tools", "Tools"),
         (Self::Policy, "/policy", "Policy"),
         (Self::Health, "/health", "Health"),
+        (Self::Stops, "/stops", "Stop"),
     ];
 }
 

@@ -29,6 +29,10 @@ pub(super) use object::EventObject;
 use object::requested_approval;
 
 const PAGE: usize = 256;
+/// Events that agents do not see.
+const HIDDEN: [EventType; 3] =
+    [EventType::PolicyDiffers, EventType::BudgetReserved, EventType::BudgetReleased];
+
 /// Largest possible position: the largest integer of SQL.
 const POSITION_MAX: u64 = i64::MAX.unsigned_abs();
 /// Longest silence of a stream.
@@ -211,7 +215,10 @@ impl Following {
     }
 
     fn is_wanted(&self, event: &stepgate_core::event::Event) -> bool {
-        self.params.session.is_none_or(|session| session == event.session_id)
+        // They name policies and budgets, which are not for agents.
+        let is_hidden = HIDDEN.contains(&event.event_type) && self.caller.sees().is_some();
+        !is_hidden
+            && self.params.session.is_none_or(|session| session == event.session_id)
             && self.params.run.is_none_or(|run| Some(run) == event.run_id)
     }
 

@@ -6,22 +6,29 @@
 pub(crate) mod admit;
 mod approvals;
 pub mod body;
+mod connections;
 mod console;
 mod events;
 mod grants;
+mod labels;
 mod history;
 mod metrics;
+mod network;
 mod openapi;
 mod page;
-mod places;
 mod policy;
 mod problem;
 mod public_url;
 mod rate;
+mod refusals;
 mod routes;
 mod runs;
 mod sessions;
+mod shares;
+mod requests;
 mod steps;
+mod stops;
+mod budgets;
 mod system;
 mod tokens;
 mod tools;
@@ -32,6 +39,7 @@ mod turns;
 #[cfg(test)]
 mod tests;
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -39,7 +47,11 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware;
 use axum::response::Response;
+use stepgate_core::ids::PrincipalId;
+use stepgate_core::ports::StoreError;
+use stepgate_gateway::disk::Disk;
 use stepgate_gateway::service::Service;
+use stepgate_gateway::tokens::Role;
 use stepgate_gateway::turns::Conversations;
 
 use crate::local::Clients;
@@ -47,14 +59,18 @@ use crate::local::Clients;
 pub use admit::{Caller, INPUT_HEADER, LOCAL_HEADER, Peer, Proposer};
 use admit::{Operator, Reader, Watcher};
 use body::JsonBody;
+use connections::Connections;
 use console::Logins;
-pub(crate) use metrics::{Metrics, OpenConnection};
-use places::Places;
+pub(crate) use metrics::{CountedConnection, Metrics};
+pub use metrics::{Figures, Labels, Number, Values};
+use network::Network;
 pub use problem::Problem;
 pub use public_url::{PublicUrl, Scheme};
 use rate::Rates;
+use refusals::Limit;
 pub use routes::{Access, Route};
 use routes::{Id, Params};
+use shares::Shares;
 
 /// The host name that clients on this machine use for the gateway.
 pub const LOCAL_HOST: &str = "stepgate";
@@ -67,17 +83,33 @@ pub(crate) const STEP_INDEX_HEADER: &str = "stepgate-step-index";
 /// Set if the answer was recorded before this request (idempotent replay).
 pub(crate) const REPLAYED_HEADER: &str = "idempotent-replayed";
 
+/// Most connections over the data directory's socket at one time. They have their own limit, so that clients that use
+/// up all other connections do not lock the operator out.
+const LOCAL_CONNECTIONS_MAX: usize = 512;
+/// How many of them agents leave free for the owner's own commands.
+const LOCAL_CONNECTIONS_RESERVED: usize = 64;
+/// Operators keep one part in so many of the memory for bodies.
+const BODY_MEMORY_RESERVE: u64 = 8;
+/// Memory for bodies, at least, in bodies of the largest size: with less, one alone could not be read.
+const BODIES_MIN: u64 = 4;
+
 /// Limits of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServeLimits {
     /// Most connections at one time.
     pub connections_max: usize,
+    /// How many of them agents' requests leave free; at most half counts.
+    pub connections_reserved: usize,
+    /// Most connections from one address, or one IPv6 site, that have not shown a token.
+    pub connections_per_address_max: usize,
     /// Timeout for reading a request's head.
     pub head_timeout: Duration,
     /// Timeout for reading a request's body.
     pub body_timeout: Duration,
     /// Longest body that is read at all. The gate has its own limit for proposals.
     pub body_bytes_max: u64,
+    /// Memory that unfinished bodies share.
+    pub body_memory_bytes_max: u64,
     /// Longest wait that a caller can ask for with `Prefer: wait`.
     pub wait_max: Duration,
     /// How long requests are still accepted after the signal to stop.
@@ -90,6 +122,8 @@ pub struct ServeLimits {
     pub requests_burst_max: u32,
     /// Rate limit: failed authentications per minute from one address.
     pub failed_auth_per_minute_max: u32,
+    /// Bytes that one agent sends and receives per hour.
+    pub agent_bytes_per_hour_max: u64,
     /// Idle timeout of a console login.
     pub login_idle_max: Duration,
     /// Longest lifetime of a console login.
@@ -100,15 +134,19 @@ impl Default for ServeLimits {
     fn default() -> Self {
         Self {
             connections_max: 1024,
+            connections_reserved: 64,
+            connections_per_address_max: 256,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             body_bytes_max: 8 * 1024 * 1024,
+            body_memory_bytes_max: 128 * 1024 * 1024,
             wait_max: Duration::from_secs(60),
             drain: Duration::ZERO,
             shutdown: Duration::from_secs(10),
             requests_per_second_max: 10_000,
             requests_burst_max: 20_000,
             failed_auth_per_minute_max: 60,
+            agent_bytes_per_hour_max: 10 * 1024 * 1024 * 1024,
             login_idle_max: Duration::from_secs(30 * 60),
             login_life_max: Duration::from_secs(12 * 60 * 60),
         }
@@ -124,6 +162,24 @@ pub enum AccessLog {
     Silent,
 }
 
+/// What the callers of one listener share.
+struct Listener {
+    connections: Arc<Connections>,
+    /// Requests under way.
+    requests: Arc<Shares>,
+}
+
+impl Listener {
+    fn new(connections_max: usize, reserved: usize, unknown_max: usize) -> Self {
+        let requests = Shares::new(count(connections_max), count(reserved));
+        Self { connections: Connections::new(connections_max, unknown_max), requests }
+    }
+}
+
+fn count(of: usize) -> u64 {
+    u64::try_from(of).unwrap_or(u64::MAX)
+}
+
 /// Everything that a handler needs.
 pub struct App {
     /// What every interface uses.
@@ -137,7 +193,10 @@ pub struct App {
     public_url: PublicUrl,
     logins: Logins,
     rates: Rates,
-    places: Arc<Places>,
+    network: Listener,
+    local: Listener,
+    /// Memory for bodies.
+    bodies: Arc<Shares>,
     log: AccessLog,
     /// Routes of other crates.
     mounted: Vec<Route>,
@@ -152,13 +211,21 @@ impl App {
         log: AccessLog,
         mounted: Vec<Route>,
     ) -> Arc<Self> {
+        let (most, reserved) = (limits.connections_max, limits.connections_reserved);
+        let network = Listener::new(most, reserved, limits.connections_per_address_max);
+        let (most, reserved) = (LOCAL_CONNECTIONS_MAX, LOCAL_CONNECTIONS_RESERVED);
+        let local = Listener::new(most, reserved, most);
+        let memory = limits.body_bytes_max.saturating_mul(BODIES_MIN);
+        let memory = limits.body_memory_bytes_max.max(memory);
         Arc::new(Self {
             metrics: Metrics::new(),
             agent: OnceLock::new(),
             clients: Clients::default(),
             logins: Logins::new(&limits),
             rates: Rates::new(&limits),
-            places: Places::of(limits.connections_max),
+            network,
+            local,
+            bodies: Shares::new(memory, memory / BODY_MEMORY_RESERVE),
             service,
             limits,
             public_url,
@@ -172,9 +239,56 @@ impl App {
         &self.public_url
     }
 
-    /// Charges a body of this caller to its rate limit.
-    pub fn count_body(&self, caller: &Caller, bytes: u64) {
-        self.rates.body(&caller.principal_id, bytes);
+    /// All metrics, at this moment.
+    pub async fn figures(&self) -> Result<Vec<Figures>, StoreError> {
+        self.metrics.figures(&self.service).await
+    }
+
+    /// Refuses a caller's proposal while the disk has only what is reserved for operators.
+    pub fn may_record(&self, caller: &Caller) -> Result<(), Problem> {
+        if self.has_space(caller) {
+            return Ok(());
+        }
+        self.metrics.refusals.count(Limit::FreeSpace, &caller.principal_id);
+        Err(Problem::storage_low())
+    }
+
+    /// Whether the disk has space for what this caller adds.
+    fn has_space(&self, caller: &Caller) -> bool {
+        match caller.role {
+            Role::Agent => !self.disk().is_some_and(Disk::is_low),
+            Role::Operator | Role::Auditor => true,
+        }
+    }
+
+    /// The disk of the data directory.
+    fn disk(&self) -> Option<&Disk> {
+        self.service.control.as_ref().map(|control| &control.disk)
+    }
+
+    /// The listener that a request came through.
+    fn listener(&self, peer: Peer) -> &Listener {
+        match peer {
+            Peer::Address(_) => &self.network,
+            Peer::Local(_) => &self.local,
+        }
+    }
+
+    /// Counts a request of a principal, or refuses it.
+    fn count_request(&self, who: &PrincipalId) -> Result<(), Problem> {
+        self.rates.request(who).map_err(|wait_s| self.too_many(Limit::RequestRate, who, wait_s))
+    }
+
+    /// Counts a failed authentication, or refuses to say more.
+    fn count_failure(&self, address: IpAddr) -> Result<(), Problem> {
+        let network = Network::of(address);
+        let failure = self.rates.failure(network);
+        failure.map_err(|wait_s| self.too_many(Limit::FailedAuth, &network, wait_s))
+    }
+
+    fn too_many(&self, limit: Limit, who: &dyn std::fmt::Display, wait_s: u64) -> Problem {
+        self.metrics.refusals.count(limit, who);
+        Problem::too_many(wait_s)
     }
 }
 

@@ -24,6 +24,9 @@ pub(super) struct Said {
     pub(super) message: String,
 }
 
+/// `Retry-After` while the disk is nearly full.
+const STORAGE_RETRY_S: u64 = 60;
+
 /// The media type of problem details.
 pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
 
@@ -199,6 +202,22 @@ impl Problem {
             .with(header::RETRY_AFTER, HeaderValue::from(retry_after_s))
     }
 
+    /// The caller's unfinished bodies take its share of memory.
+    pub(crate) fn too_many_bodies() -> Self {
+        let message = "too many unfinished bodies: send fewer at one time";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_REQUESTS", message)
+            .with(header::RETRY_AFTER, HeaderValue::from(1_u64))
+            .closing()
+    }
+
+    /// Free space is reserved for operators, and an agent asks. Nothing was done.
+    pub(crate) fn storage_low() -> Self {
+        let message = "the gateway's disk is nearly full, so agents' steps are refused and nothing was done: an \
+                       operator has to free some space; ask again later";
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, "STORAGE_LOW", message)
+            .with(header::RETRY_AFTER, HeaderValue::from(STORAGE_RETRY_S))
+    }
+
     pub(crate) fn internal() -> Self {
         let message = "Stepgate itself failed and the end is unknown: ask again with the same id";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", message)
@@ -213,6 +232,11 @@ impl Problem {
     /// Status, message and headers, for a response that is not JSON.
     pub(crate) fn into_parts(self) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
         (self.status, self.message, self.headers)
+    }
+
+    /// What is wrong, for people.
+    pub fn message(&self) -> &str {
+        &self.message
     }
 
     pub(super) fn said(&self) -> Said {
@@ -277,6 +301,7 @@ impl From<Fault> for Problem {
             Fault::Store(
                 StoreError::KeyTaken
                 | StoreError::AlreadyDecided
+                | StoreError::OverBudget(_)
                 | StoreError::UnknownSession(_)
                 | StoreError::Broken(_),
             )
@@ -308,6 +333,7 @@ impl From<Refused> for Problem {
                 "this node does not reach the call's executor: decide on one that does, `stepgate \
                  nodes` shows which",
             ),
+            refused @ Refused::Stopped(_) => Self::conflict(refused.to_string()),
             Refused::Fault(Fault::Store(StoreError::State(error)))
                 if error.code == StateCode::RecoveryFailed =>
             {

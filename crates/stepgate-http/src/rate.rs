@@ -1,9 +1,7 @@
-//! Rate limits by token buckets: one bucket per principal, and a stricter one per address for failed
-//! authentications.
+//! Rate limits by token buckets: requests and bytes per principal, and failed authentications per address.
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -11,6 +9,7 @@ use stepgate_core::ids::PrincipalId;
 use stepgate_core::lock;
 
 use super::ServeLimits;
+use crate::network::Network;
 
 /// Most buckets of one kind. Above that full buckets are dropped, and if that is not enough, all.
 const BUCKETS_MAX: usize = 10_000;
@@ -19,18 +18,22 @@ const BYTES_PER_REQUEST: u64 = 4096;
 
 pub(super) struct Rates {
     principals: Buckets<PrincipalId>,
-    failures: Buckets<IpAddr>,
+    failures: Buckets<Network>,
+    /// What agents sent and received.
+    bytes: Buckets<PrincipalId>,
 }
 
 impl Rates {
     pub(super) fn new(limits: &ServeLimits) -> Self {
         let failures = f64::from(limits.failed_auth_per_minute_max);
+        let hourly = float(limits.agent_bytes_per_hour_max);
         Self {
             principals: Buckets::new(
                 f64::from(limits.requests_per_second_max),
                 f64::from(limits.requests_burst_max),
             ),
             failures: Buckets::new(failures / 60.0, failures),
+            bytes: Buckets::new(hourly / 3600.0, hourly),
         }
     }
 
@@ -49,9 +52,25 @@ impl Rates {
     }
 
     /// Takes one failed authentication of an address. The error is the number of seconds to wait.
-    pub(super) fn failure(&self, address: IpAddr) -> Result<(), u64> {
-        self.failures.take(&address, 1.0)
+    pub(super) fn failure(&self, network: Network) -> Result<(), u64> {
+        self.failures.take(&network, 1.0)
     }
+
+    /// Whether an agent may send more. The error is the number of seconds to wait.
+    pub(super) fn may_send(&self, agent: &PrincipalId) -> Result<(), u64> {
+        self.bytes.take(agent, 0.0)
+    }
+
+    /// Charges what an agent sent or received. It has been read or made already, so this never fails: the next request
+    /// waits instead.
+    pub(super) fn sent(&self, agent: &PrincipalId, bytes: u64) {
+        self.bytes.charge(agent, float(bytes));
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate limit needs no exact bytes above 2^53")]
+fn float(bytes: u64) -> f64 {
+    bytes as f64
 }
 
 struct Buckets<K> {

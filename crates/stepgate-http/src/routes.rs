@@ -22,8 +22,8 @@ use super::openapi::{SchemaOf, inline, reference};
 use super::steps::Proposal;
 use super::turns::TurnObject;
 use super::{
-    App, Problem, approvals, console, events, grants, policy, runs, sessions, steps, system,
-    tokens, tools, turns,
+    App, Problem, approvals, budgets, console, events, grants, labels, policy, requests, runs,
+    sessions, steps, stops, system, tokens, tools, turns,
 };
 
 /// Who may use a route, for the document. The extractors of the handlers enforce it.
@@ -193,6 +193,7 @@ fn delete<T: 'static>(
 }
 
 /// Routes that change or trigger something.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn write_routes() -> Vec<Route> {
     use Access::{Operator, Proposer, Watcher};
     vec![
@@ -242,6 +243,24 @@ fn write_routes() -> Vec<Route> {
             .named("revoke_grant", "Revoke a grant")
             .id::<ArtifactId>()
             .answer(204, Content::Nothing),
+        post("/v1/labels/remove", Operator, labels::remove)
+            .named("remove_label", "Take a label away")
+            .query::<labels::CarrierParams>()
+            .body::<labels::RemoveLabel>()
+            .answer(204, Content::Nothing),
+        post("/v1/sessions/{id}/requests", Proposer, requests::tell)
+            .named("tell_request", "Record what the user of a session asked for")
+            .id::<SessionId>()
+            .body::<requests::Request>()
+            .answer(204, Content::Nothing),
+        post("/v1/stops", Operator, stops::make)
+            .named("make_stop", "Stop calls at once, on every node, until it is lifted")
+            .body::<stops::MakeStop>()
+            .json::<stops::MadeStop>(&[200, 201]),
+        post("/v1/stops/{id}/lift", Operator, stops::lift)
+            .named("lift_stop", "Lift a stop")
+            .id::<ArtifactId>()
+            .json::<stops::StopObject>(&[200]),
         post("/v1/policy/evaluate", Watcher, policy::evaluate)
             .named("evaluate_policy", "What would be decided on a proposal")
             .query::<policy::EvaluateParams>()
@@ -318,6 +337,10 @@ fn read_routes() -> Vec<Route> {
             .query::<events::StreamParams>()
             .headers(EVENT_HEADERS)
             .answer(200, Content::Text("text/event-stream")),
+        get("/v1/policy/shadow", Watcher, policy::shadow)
+            .named("shadow_policy", "Where the shadow policies would have decided otherwise")
+            .query::<policy::ShadowParams>()
+            .json::<policy::ShadowAnswer>(&[200]),
         get("/v1/tools", Reader, tools::list)
             .named("list_tools", "What a proposal can name, with the schemas of its arguments")
             .json::<tools::ToolObjects>(&[200]),
@@ -328,6 +351,17 @@ fn read_routes() -> Vec<Route> {
         get("/v1/grants", Watcher, grants::list)
             .named("list_grants", "Grants, newest first")
             .json::<grants::Grants>(&[200]),
+        get("/v1/labels", Watcher, labels::list)
+            .named("list_labels", "The labels of a session, a file or a memory")
+            .query::<labels::CarrierParams>()
+            .json::<labels::LabelsObject>(&[200]),
+        get("/v1/budgets", Watcher, budgets::list)
+            .named("list_budgets", "Budgets, and how much of each account is used")
+            .query::<budgets::BudgetParams>()
+            .json::<budgets::Budgets>(&[200]),
+        get("/v1/stops", Watcher, stops::list)
+            .named("list_stops", "Stops, in force and lifted, newest first")
+            .json::<stops::Stops>(&[200]),
         get("/v1/tokens", Watcher, tokens::list)
             .named("list_tokens", "The tokens that are valid")
             .json::<tokens::TokenObjects>(&[200]),

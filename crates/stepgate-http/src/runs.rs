@@ -261,6 +261,6 @@ pub(super) async fn resolve(
     };
     dossier(&app, &caller, run_id).await?;
     let answer = app.service.resolve(run_id, settlement, caller.principal_id).await?;
-    app.metrics.step(answer.word());
+    app.metrics.step();
     Ok(steps::respond(answer))
 }

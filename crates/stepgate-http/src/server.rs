@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::Router;
@@ -25,12 +26,14 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use stepgate_gateway::service::wait_until_set;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tower::ServiceExt;
-use tracing::{error, warn};
+use tracing::warn;
 
-use crate::{App, OpenConnection, Peer, Scheme};
+use crate::connections::{Connection, Full, OpenConnection};
+use crate::network::Network;
+use crate::refusals::Limit;
+use crate::{App, CountedConnection, Peer, Scheme};
 
 pub use first_start::make_tokens;
 pub use tls::{PairFiles, Tls};
@@ -41,10 +44,6 @@ use wire::Wire;
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Most headers of a request: more is 431.
 const HEADERS_MAX: usize = 100;
-
-/// Most connections over the socket at one time. They have their own limit, so that clients that use up all other
-/// connections do not lock the operator out.
-const LOCAL_CONNECTIONS_MAX: usize = 256;
 
 /// A listen address, and its TLS settings.
 pub struct Endpoint {
@@ -112,11 +111,9 @@ impl Listeners {
     /// Answers requests until `stop` completes, then for the drain time, then lets requests and steps under way finish
     /// until the shutdown timeout.
     pub async fn serve(self, app: &Arc<App>, router: Router, stop: impl Future<Output = ()>) {
-        let connections = Connections {
+        let connections = Starter {
             app: Arc::clone(app),
             router,
-            places: Arc::new(Semaphore::new(app.limits.connections_max)),
-            local_places: Arc::new(Semaphore::new(LOCAL_CONNECTIONS_MAX)),
             graceful: GracefulShutdown::new(),
             tls: self.tls.clone(),
         };
@@ -151,15 +148,15 @@ impl Listeners {
         background.shutdown().await;
     }
 
-    async fn accept_until(&self, connections: &Connections, end: impl Future<Output = ()>) {
+    async fn accept_until(&self, connections: &Starter, end: impl Future<Output = ()>) {
         let mut end = pin!(end);
         loop {
+            // In random order: a flood at one listener must not keep the other waiting.
             tokio::select! {
-                biased;
                 () = &mut end => return,
                 accepted = self.accept() => match accepted {
                     Ok((stream, address)) => connections.begin_tcp(stream, address),
-                    Err(error) => refused(&error).await,
+                    Err(error) => connections.not_accepted(&error).await,
                 },
                 accepted = self.socket.accept() => match accepted {
                     Ok((stream, _)) => {
@@ -167,17 +164,11 @@ impl Listeners {
                             connections.begin(stream, Peer::Local(process));
                         }
                     }
-                    Err(error) => refused(&error).await,
+                    Err(error) => connections.not_accepted(&error).await,
                 },
             }
         }
     }
-}
-
-/// Pauses after a failed accept: most likely too many files are open, and one may be closed soon.
-async fn refused(error: &io::Error) {
-    error!("cannot accept a connection: {error}");
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
 }
 
 fn cannot_listen(bind: &str, error: io::Error) -> anyhow::Error {
@@ -191,16 +182,15 @@ fn cannot_listen(bind: &str, error: io::Error) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("cannot listen on `{bind}`: {way_out}"))
 }
 
-struct Connections {
+/// Starts a task for each connection.
+struct Starter {
     app: Arc<App>,
     router: Router,
-    places: Arc<Semaphore>,
-    local_places: Arc<Semaphore>,
     graceful: GracefulShutdown,
     tls: Option<Arc<Tls>>,
 }
 
-impl Connections {
+impl Starter {
     fn begin_tcp(&self, stream: TcpStream, address: SocketAddr) {
         // A response is one write: Nagle's algorithm would only delay it.
         let _ = stream.set_nodelay(true);
@@ -227,7 +217,7 @@ impl Connections {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         match self.slot(peer) {
-            Some(slot) => drop(tokio::spawn(slot.serve(stream))),
+            Some(slot) => start(slot.open.connection(), slot.serve(stream)),
             None => drop(tokio::spawn(refuse_over_limit(stream))),
         }
     }
@@ -238,7 +228,7 @@ impl Connections {
         // Over the connection limit: close before the TLS handshake, because an answer would need one.
         let Some(slot) = self.slot(peer) else { return };
         let mut leaving = self.app.service.leaving();
-        tokio::spawn(async move {
+        start(slot.open.connection(), async move {
             let handshake = tokio::time::timeout(slot.app.limits.head_timeout, tls.accept(stream));
             let shaken = tokio::select! {
                 shaken = handshake => shaken,
@@ -253,28 +243,55 @@ impl Connections {
         });
     }
 
-    /// Takes a place for one more connection; none at the limit.
+    /// Takes a place for one more connection. At the limit another one gives way; none if all are in use.
     fn slot(&self, peer: Peer) -> Option<ConnectionSlot> {
-        let places = match peer {
-            Peer::Address(_) => &self.places,
-            Peer::Local(_) => &self.local_places,
+        let network = match peer {
+            Peer::Address(address) => Some(Network::of(address)),
+            Peer::Local(_) => None,
         };
+        let refused = |limit| match network {
+            Some(network) => self.app.metrics.refusals.count(limit, &network),
+            None => self.app.metrics.refusals.count(limit, &"the socket"),
+        };
+        let Ok((open, gave_way)) = self.app.listener(peer).connections.add(network) else {
+            refused(Limit::Connections);
+            return None;
+        };
+        gave_way.into_iter().for_each(refused);
         Some(ConnectionSlot {
             peer,
-            place: Arc::clone(places).try_acquire_owned().ok()?,
-            open: self.app.metrics.connection(),
+            open,
+            counted: self.app.metrics.connection(),
             app: Arc::clone(&self.app),
             router: self.router.clone(),
             watcher: self.graceful.watcher(),
         })
     }
+
+    /// After a failed accept: most likely too many files are open. One that is not in use is closed; where there is
+    /// none, a pause may help.
+    async fn not_accepted(&self, error: &io::Error) {
+        self.app.metrics.refusals.count(Limit::OpenFiles, error);
+        let pause = match self.app.network.connections.make_room() {
+            // The task that was ended closes its file when it runs. Without a pause, a busy process would end
+            // every other connection meanwhile.
+            Ok(()) => Duration::from_millis(5),
+            Err(Full) => Duration::from_millis(100),
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Runs a connection in a task of its own, which ends when the connection has to give way.
+fn start(connection: Connection, task: impl Future<Output = ()> + Send + 'static) {
+    connection.runs_in(tokio::spawn(task).abort_handle());
 }
 
 /// The place of one connection, and what it needs to be served.
 struct ConnectionSlot {
     peer: Peer,
-    place: OwnedSemaphorePermit,
     open: OpenConnection,
+    counted: CountedConnection,
     app: Arc<App>,
     router: Router,
     watcher: Watcher,
@@ -285,12 +302,13 @@ impl ConnectionSlot {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { peer, place, open, app, router, watcher } = self;
-        let counted = Arc::clone(&app);
+        let Self { peer, open, counted, app, router, watcher } = self;
+        let (known, checked) = (open.connection(), Arc::clone(&app));
         let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
             let mut request: Request = request.map(Body::new);
             request.extensions_mut().insert(peer);
-            let (router, app) = (router.clone(), Arc::clone(&counted));
+            request.extensions_mut().insert(known.clone());
+            let (router, app) = (router.clone(), Arc::clone(&checked));
             async move {
                 match head::check(&request) {
                     Ok(()) => router.oneshot(request).await,
@@ -312,7 +330,7 @@ impl ConnectionSlot {
         {
             app.metrics.malformed();
         }
-        drop((place, open));
+        drop((open, counted));
     }
 }
 

@@ -8,12 +8,14 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use stepgate_core::failure::{Failure, Outcome};
-use stepgate_core::ids::SessionId;
-use stepgate_core::run::{Notice, Word};
+use stepgate_core::ids::{IdempotencyKey, ProposalId, SessionId};
+use stepgate_core::json::strict::{self, Integers};
+use stepgate_core::run::{Notice, Payload, Word};
 use stepgate_core::step::Answer;
 
 use super::{
-    Problem, Proposer, REPLAYED_HEADER, RUN_HEADER, SESSION_HEADER, STEP_INDEX_HEADER, body,
+    App, Caller, Problem, Proposer, REPLAYED_HEADER, RUN_HEADER, SESSION_HEADER, STEP_INDEX_HEADER,
+    body,
 };
 pub(super) use proposal::Proposal;
 
@@ -28,10 +30,12 @@ pub(super) async fn propose(
         return Err(Problem::unsupported_media_type());
     }
     let payload = body::payload(&app, body).await?;
-    app.rates.body(&caller.principal_id, payload.length);
+    if !app.has_space(&caller) && !is_known(&app, &caller, &payload).await? {
+        app.may_record(&caller)?;
+    }
     let wait = max_wait.unwrap_or_default();
     let answer = app.service.submit(caller.principal_id, session, payload, wait).await?;
-    app.metrics.step(answer.word());
+    app.metrics.step();
     let mut response = respond(answer);
     if let Some(max_wait) = max_wait {
         let applied = HeaderValue::from_str(&format!("wait={}", max_wait.as_secs()));
@@ -40,6 +44,16 @@ pub(super) async fn propose(
         }
     }
     Ok(response)
+}
+
+/// Whether the caller has sent a proposal with this id before: its answer is recorded already, or waits for a person.
+async fn is_known(app: &App, caller: &Caller, payload: &Payload) -> Result<bool, Problem> {
+    let gate = &app.service.gate;
+    let parsed = strict::parse(&payload.bytes, gate.limits.json_depth_max, Integers::Exact);
+    let id = parsed.ok().and_then(|it| ProposalId::parse(it.get("id")?.as_str()?).ok());
+    let Some(id) = id else { return Ok(false) };
+    let key = IdempotencyKey::of(&caller.principal_id, &id);
+    Ok(gate.store.binding(&key).await?.is_some())
 }
 
 fn session(headers: &HeaderMap) -> Result<Option<SessionId>, Problem> {

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use stepgate_gateway::attention::Attention;
+use stepgate_gateway::disk::Disk;
 
-use super::metrics::Present;
+use super::metrics::{Format, Metrics};
 use super::tools::OffObject;
 use super::{App, Caller, Problem, Reader, Watcher, openapi, routes};
 
@@ -30,6 +31,9 @@ pub(super) async fn healthy() -> Json<Health> {
 pub(super) struct Ready {
     /// `ready`
     status: &'static str,
+    /// `low` where agents are refused because the disk has less free space than `store.free_bytes_min`; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    storage: Option<&'static str>,
     /// How many tool servers are off; absent where everything is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     servers_off: Option<usize>,
@@ -42,7 +46,8 @@ pub(super) struct Ready {
 }
 
 /// Readiness: the store can be read and written, and the process is not draining. A tool server that is off does not
-/// change that. Every caller sees how many parts are off; callers that may see everything also see which.
+/// change that, and neither does a disk on which only operators may still write: they are served, and the answer says so.
+/// Every caller sees how many parts are off; callers that may see everything also see which.
 pub(super) async fn ready(
     State(app): State<Arc<App>>,
     caller: Option<Extension<Caller>>,
@@ -58,18 +63,20 @@ pub(super) async fn ready(
     let sees_all = caller.is_some_and(|Extension(caller)| caller.sees().is_none());
     Ok(Json(Ready {
         status: "ready",
+        storage: app.disk().is_some_and(Disk::is_low).then_some("low"),
         servers_off: is_off.then_some(servers),
         tools_off: is_off.then_some(off.len() - servers),
         off: (is_off && sees_all).then(|| off.iter().map(OffObject::from).collect()),
     }))
 }
 
-pub(super) async fn metrics(Watcher(app, _): Watcher) -> Result<Response, Problem> {
-    let attention = app.service.attention_counts().await?;
-    let present = Present { steps_running: app.service.running(), attention };
-    let text = app.metrics.text(&present).map_err(anyhow::Error::from)?;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+pub(super) async fn metrics(
+    Watcher(app, _): Watcher,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let format = Format::asked(&headers);
+    let text = Metrics::text(app.figures().await?, format).map_err(anyhow::Error::from)?;
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
 /// Everything that needs a person, the oldest first.

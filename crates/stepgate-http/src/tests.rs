@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use stepgate_core::action::CoreCall;
 use stepgate_core::approvers::Groups;
 use stepgate_core::consent_cache::Consents;
+use stepgate_core::fact_sources::FactSources;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;
@@ -58,6 +59,17 @@ impl Policy for AskFirst {
             _ => PolicyVerdict::Permit,
         };
         PolicyDecision { verdict, ..BuiltInRule.decide(request) }
+    }
+
+    /// Would deny paths that contain `differs`.
+    fn shadow(
+        &self,
+        asked: PolicyRequest<'_>,
+        in_force: &PolicyDecision,
+    ) -> Option<PolicyDecision> {
+        let differs = asked.call.paths().iter().any(|path| path.as_str().contains("differs"));
+        let verdict = PolicyVerdict::Deny;
+        differs.then(|| PolicyDecision { verdict, ..in_force.clone() })
     }
 }
 
@@ -153,6 +165,7 @@ impl House {
             doubts: Doubts::default(),
             groups: Groups::default(),
             consents: Consents::default(),
+            facts: FactSources::default(),
         };
         let service = Service::new(gate, hub, None).await.unwrap();
         let mut tokens = Vec::new();

@@ -1,5 +1,7 @@
 //! The tools that a proposal can name, and which of their definitions an operator has accepted.
 
+use std::collections::BTreeSet;
+
 use axum::Json;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,6 +9,7 @@ use serde_json::Value;
 use stepgate_core::action::Action;
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
+use stepgate_core::label::Label;
 use stepgate_core::tool::{Mode, Standing, Tool, ToolName};
 use stepgate_exec::servers::{ListedServer, ListedTool, Off, ServerState};
 use stepgate_gateway::catalog;
@@ -37,6 +40,27 @@ struct ToolObject {
     /// Arguments that the journal records only as a digest, and that policies do not see.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     redacted: Vec<String>,
+    /// What its results bring into a session.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    reads: BTreeSet<Label>,
+    /// What its calls carry out.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    sends: BTreeSet<Label>,
+    /// Whether the configuration says neither `reads` nor `sends` of it: then it counts as one that does neither.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    undeclared: bool,
+    /// The memory that its calls read or write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<String>,
+    /// The arguments that say where a call goes, or what it acts on; none where the configuration does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    targets: Option<Vec<String>>,
+    /// The parts of its results whose values count as records, as JSON Pointers with `*`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    trusted: Vec<String>,
+    /// The texts in its results whose addresses may be opened.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    links: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     icons: Option<Value>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
@@ -208,6 +232,13 @@ fn tool_object(listed: &ListedTool) -> ToolObject {
         input_schema: Some(listed.input_schema.clone()),
         output_schema: listed.output_schema.clone(),
         redacted: listed.redacted.clone(),
+        reads: listed.flow.reads.clone(),
+        sends: listed.flow.sends.clone(),
+        undeclared: listed.flow.is_undeclared,
+        memory: listed.flow.memory.clone(),
+        targets: listed.flow.targets.clone(),
+        trusted: listed.flow.trusted.iter().map(ToString::to_string).collect(),
+        links: listed.flow.links.iter().map(ToString::to_string).collect(),
         icons: listed.icons.clone(),
         meta: listed.meta.clone(),
         meta_accepted: listed.meta.as_ref().map(|_| listed.is_meta_accepted),

@@ -47,6 +47,7 @@ pub(super) async fn open(
     body: Body,
 ) -> Result<Response, Problem> {
     let conversations = conversations(&app)?;
+    app.may_record(&caller)?;
     let max_wait = max_wait(&headers, app.limits.wait_max)?;
     let correlation_id = key(&headers)?;
     let request: TurnRequest =

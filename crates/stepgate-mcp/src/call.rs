@@ -8,14 +8,18 @@ use rmcp::ErrorData;
 use rmcp::model::{CallToolRequestParams, CallToolResponse, RequestMetaObject};
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::json;
+use stepgate_core::assumed::Assumed;
 use stepgate_core::gate::Fault;
 use stepgate_core::ids::{IdempotencyKey, PrincipalId, ProposalId, RunId, SessionId};
 use stepgate_core::json::{Map, Value};
 use stepgate_core::ports::{PolicyVerdict, Recollection};
+use stepgate_core::requests::{self, NotTold, ToldBy};
 use stepgate_core::run::{Notice, Payload, Status, Word};
+use stepgate_core::spans::MCP;
 use stepgate_core::step::{self, Answer, Submission};
+use stepgate_core::trace_context::{TRACEPARENT, TRACESTATE};
 use stepgate_http::Caller;
-use tracing::error;
+use tracing::{Instrument, Span, debug_span, error};
 use uuid::Uuid;
 
 use super::catalog::Offered;
@@ -29,6 +33,8 @@ use super::{SESSION_HEADER, Shared, questions, result, sessions, waiting};
 pub(super) const KEY_META: &str = "stepgate/idempotency-key";
 /// Why the agent calls.
 const REASONING_META: &str = "stepgate/reasoning";
+/// What the user asked for, in the user's own words.
+const REQUEST_META: &str = "stepgate/user-request";
 /// What is recorded if the agent gave no reason.
 const NO_REASONING: &str = "(the MCP client gave no reasoning)";
 /// Longest key.
@@ -126,9 +132,62 @@ pub(super) async fn run(
         let message = format!("there is no tool `{}`", stepgate_gateway::text::printable(&name));
         return Err(ErrorData::invalid_params(message, None));
     };
-    let mut call = Call::read(shared, asker, offered, params, &context.meta).await?;
-    let answer = answered(shared, &mut call, context).await;
-    answer.map_err(|no_answer| call.unanswered(shared, no_answer))
+    let span = call_span(&params.name, context);
+    let answered = async {
+        tell_request(shared, &asker, &context.meta).await?;
+        let mut call = Call::read(shared, asker, offered, params, &context.meta).await?;
+        let answer = answered(shared, &mut call, context).await;
+        answer.map_err(|no_answer| call.unanswered(shared, no_answer))
+    };
+    answered.instrument(span).await
+}
+
+/// The span of a call, in the trace that its `_meta` names, and otherwise in that of its request.
+fn call_span(tool: &str, context: &RequestContext<RoleServer>) -> Span {
+    let parts = context.extensions.get::<Parts>();
+    let request = parts.and_then(|parts| parts.extensions.get::<Span>()).cloned();
+    let meta = |name: &str| context.meta.0.0.get(name).and_then(Value::as_str);
+    let session = parts.and_then(|parts| parts.headers.get(SESSION_HEADER)?.to_str().ok());
+    debug_span!(
+        target: MCP,
+        parent: request.and_then(|request| request.id()),
+        "tools/call",
+        otel.name = format_args!("tools/call {tool}"),
+        otel.kind = "server",
+        mcp.method.name = "tools/call",
+        mcp.session.id = session,
+        jsonrpc.request.id = %context.id,
+        gen_ai.operation.name = "execute_tool",
+        gen_ai.tool.name = tool,
+        traceparent = meta(TRACEPARENT),
+        tracestate = meta(TRACESTATE),
+    )
+}
+
+/// Records what the user asked for, where the client says so. A model does not write `_meta`; a client that is not trusted
+/// to keep its model away from it is refused.
+async fn tell_request(
+    shared: &Shared,
+    asker: &McpCaller,
+    meta: &RequestMetaObject,
+) -> Result<(), ErrorData> {
+    let Some(said) = meta.0.0.get(REQUEST_META) else { return Ok(()) };
+    let Some(text) = said.as_str() else { return Err(invalid(REQUEST_META, "is a text")) };
+    let gate = &shared.service.gate;
+    if !gate.facts.tellers.contains(&asker.principal_id) {
+        let rule = "is for agents that `requests.told_by` in stepgate.toml names";
+        return Err(invalid(REQUEST_META, rule));
+    }
+    let session = match asker.session {
+        Some(session_id) => gate.named_session(session_id, &asker.principal_id).await,
+        None => gate.default_session(&asker.principal_id).await,
+    };
+    let session_id = session.map_err(fault)?.session_id;
+    let told = requests::tell(gate, session_id, text, ToldBy::Harness, &asker.principal_id).await;
+    told.map_err(|error| match error {
+        NotTold::Length | NotTold::TooMany => invalid(REQUEST_META, &error.to_string()),
+        NotTold::Fault(error) => fault(error),
+    })
 }
 
 /// Why a call is not answered.
@@ -318,7 +377,7 @@ async fn submit_or_join(
     call: &mut Call,
     relay: &mut Relay<'_>,
 ) -> Result<Answer, Fault> {
-    if !call.is_fresh || !would_ask(shared, call) {
+    if !call.is_fresh || !would_ask(shared, call).await? {
         return submit(shared, call, relay).await;
     }
     let sameness = call.sameness;
@@ -340,22 +399,29 @@ async fn submit_or_join(
 }
 
 /// Whether policy would require approval of this call now.
-fn would_ask(shared: &Shared, call: &Call) -> bool {
+async fn would_ask(shared: &Shared, call: &Call) -> Result<bool, Fault> {
     let gate = &shared.service.gate;
+    let assumed = match call.asker.session {
+        Some(session_id) => Assumed::of_session(gate, session_id).await?,
+        None => Assumed::default(),
+    };
     let submission = Submission {
-        session_id: SessionId::new(gate.world.fresh_uuid()),
+        session_id: call.asker.session.unwrap_or_else(|| SessionId::new(gate.world.fresh_uuid())),
         principal_id: call.asker.principal_id.clone(),
         payload: call.payload(),
     };
-    step::weigh(gate, &submission).is_ok_and(|weighed| match weighed.decision.verdict {
-        // A call under a grant is executed at once, and must not hold up equal ones.
-        PolicyVerdict::RequireApproval(_) => {
-            let (principal_id, now) = (&call.asker.principal_id, gate.world.now());
-            weighed.rule.is_none()
-                && !gate.consents.may_cover(principal_id, weighed.call.name(), now)
+    let weighed = step::weigh_now(gate, &submission, &assumed).await?;
+    Ok(weighed.is_ok_and(|weighed| {
+        match weighed.decision.verdict {
+            // A call under a grant is executed at once, and must not hold up equal ones.
+            PolicyVerdict::RequireApproval(_) => {
+                let (principal_id, now) = (&call.asker.principal_id, gate.world.now());
+                weighed.rule.is_none()
+                    && !gate.consents.may_cover(principal_id, weighed.call.name(), now)
+            }
+            PolicyVerdict::Permit | PolicyVerdict::Deny => false,
         }
-        PolicyVerdict::Permit | PolicyVerdict::Deny => false,
-    })
+    }))
 }
 
 async fn submit(shared: &Shared, call: &Call, relay: &mut Relay<'_>) -> Result<Answer, Fault> {

@@ -66,9 +66,9 @@ impl Catalog {
 
     /// The tools that policy could permit to this principal, sorted by name.
     pub(super) fn list(&self, service: &Service, principal_id: &PrincipalId) -> Vec<Tool> {
-        let policy = &service.gate.policy;
+        let gate = &service.gate;
         let offered = self.by_name.values();
-        let could = |offered: &&Offered| policy.could_permit(principal_id, &offered.action);
+        let could = |offered: &&Offered| gate.could_permit(principal_id, &offered.action);
         offered.filter(could).map(|offered| offered.definition.clone()).collect()
     }
 
@@ -78,9 +78,9 @@ impl Catalog {
         service: &Service,
         principal_id: &PrincipalId,
     ) -> impl Iterator<Item = (&str, &str)> {
-        let policy = &service.gate.policy;
+        let gate = &service.gate;
         let offered = self.by_name.values();
-        let could = offered.filter(|offered| policy.could_permit(principal_id, &offered.action));
+        let could = offered.filter(|offered| gate.could_permit(principal_id, &offered.action));
         let names = could.filter_map(|offered| ToolName::parse(&offered.action).ok());
         let servers: BTreeSet<String> = names.map(|name| name.server().to_owned()).collect();
         let told = self.instructions.iter().filter(move |(server, _)| servers.contains(*server));

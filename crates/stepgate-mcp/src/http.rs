@@ -14,6 +14,7 @@ use rmcp::model::InitializeRequestParams;
 use serde_json::{Value, json};
 use stepgate_core::gate::Fault;
 use stepgate_http::{App, Caller, Peer, Problem, body};
+use tracing::Span;
 
 use super::delivery::{Delivery, Watch, Watched, stream_in};
 use super::envelope::{self, INVALID_PARAMS, INVALID_REQUEST, Malformed, Message};
@@ -23,6 +24,10 @@ use super::{BRIDGE_HEADER, Door, SESSION_HEADER};
 
 /// The `_meta` key in which a request without a handshake states its version.
 const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// The JSON-RPC error code of a call that is refused because the disk is nearly full: the first of those that are the
+/// server's own.
+const STORAGE_LOW: i32 = -32000;
 
 /// Answers one request of `/mcp`.
 pub(super) async fn serve(
@@ -67,6 +72,8 @@ pub(super) async fn serve(
     let delivery = Delivery::of(shared, session.clone(), resumed_stream(&parts));
     let watch = Watch::over(&delivery);
     parts.extensions.insert(delivery);
+    // The SDK calls the handler from a task of its own.
+    parts.extensions.insert(Span::current());
     let request = Request::from_parts(parts, Full::new(bytes));
     let opening = match message.and_then(handshake) {
         Some(Ok(capabilities)) => {
@@ -133,16 +140,18 @@ async fn read(
         return Err(Problem::unsupported_media_type());
     }
     let bytes = body::whole(app, body).await?;
-    app.count_body(caller, u64::try_from(bytes.len()).unwrap_or(u64::MAX));
-    let message = envelope::read(&bytes);
+    let message = envelope::read(&bytes).and_then(|message| match is_call(&message.value) {
+        true => may_call(app, caller, message),
+        false => Ok(message),
+    });
     Ok((bytes, message))
 }
 
 /// A JSON-RPC error response.
 fn refusal(Malformed { id, code, why }: Malformed) -> Response {
-    // With an id and only its parameters wrong, the request was understood.
+    // With an id, and only its parameters wrong or the disk nearly full, the request was understood.
     let status = match code {
-        INVALID_PARAMS if !id.is_null() => StatusCode::OK,
+        INVALID_PARAMS | STORAGE_LOW if !id.is_null() => StatusCode::OK,
         _ => StatusCode::BAD_REQUEST,
     };
     let error = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": why } });
@@ -167,6 +176,22 @@ fn handshake(message: &Value) -> Option<Result<ClientAbilities, String>> {
         Ok(params) => Ok(ClientAbilities::of(&params)),
         Err(error) => Err(format!("the handshake is not as it should be: {error}")),
     })
+}
+
+/// Whether a message would be recorded as a step.
+fn is_call(message: &Value) -> bool {
+    message.get("method").and_then(Value::as_str) == Some("tools/call")
+}
+
+/// Refuses an agent's call while the disk has only what is reserved for operators.
+fn may_call(app: &App, caller: &Caller, message: Message) -> Result<Message, Malformed> {
+    match app.may_record(caller) {
+        Ok(()) => Ok(message),
+        Err(problem) => {
+            let id = message.value.get("id").cloned().unwrap_or_default();
+            Err(Malformed { id, code: STORAGE_LOW, why: problem.message().to_owned() })
+        }
+    }
 }
 
 /// The id of a message that expects an answer.

@@ -1,53 +1,18 @@
-//! How Cedar's response is interpreted: any error denies, and a required approval overrides a plain permit.
+//! How the outcomes of policies are interpreted: any error denies, and a required approval overrides a plain permit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cedar_policy::{AuthorizationError, Decision, PolicyId, Response};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use stepgate_core::approvers::Required;
+use stepgate_core::budget::Due;
 use stepgate_core::digest::Digest;
 use stepgate_core::json::{Map, Value};
 use stepgate_core::ports::{ApprovalNeed, PolicyDecision, PolicyVerdict};
 
+pub use stepgate_core::ports::PolicyAnswer as Verdict;
+
 use crate::cap;
+use crate::evaluate::Outcome;
 use crate::rule::{Effect, Rule};
-
-/// The three answers, the strictest last.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[schemars(rename = "PolicyVerdict")]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// The call is allowed.
-    Permit,
-    /// A person decides.
-    Approval,
-    /// The call is not allowed.
-    #[default]
-    Deny,
-}
-
-impl Verdict {
-    /// The spelling that users know.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Permit => "permit",
-            Self::Approval => "approval",
-            Self::Deny => "deny",
-        }
-    }
-
-    /// The verdict of a decision.
-    pub fn of(decision: &PolicyDecision) -> Self {
-        match decision.verdict {
-            PolicyVerdict::Permit => Self::Permit,
-            PolicyVerdict::RequireApproval(_) => Self::Approval,
-            PolicyVerdict::Deny => Self::Deny,
-        }
-    }
-}
 
 /// The answer to one question, or to all questions about a call. By default, where no policy applies: deny.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,6 +29,8 @@ pub(crate) struct CedarAnswer {
     pub(crate) detail: Option<String>,
     /// The declared defaults that policies saw.
     pub(crate) defaults: Map<String, Value>,
+    /// What the call takes from budgets.
+    pub(crate) due: Vec<Due>,
 }
 
 impl CedarAnswer {
@@ -80,16 +47,8 @@ impl CedarAnswer {
     /// as Cedar's, without asking it.
     pub(crate) fn standing<'a>(rules: impl Iterator<Item = &'a Rule>) -> Option<Self> {
         let rules: Vec<&Rule> = rules.collect();
-        if !rules.iter().all(|rule| rule.is_unconditional()) {
-            return None;
-        }
-        let (forbids, permits): (Vec<&Rule>, Vec<&Rule>) =
-            rules.into_iter().partition(|rule| rule.effect == Effect::Forbid);
-        Some(match (forbids.as_slice(), permits.as_slice()) {
-            ([], []) => Self::default(),
-            ([], permits) => Self::permitted(permits),
-            (forbids, _) => Self::deny(forbids.iter().map(|rule| rule.name.clone()).collect()),
-        })
+        let is_same_for_all = rules.iter().all(|rule| rule.is_unconditional());
+        is_same_for_all.then(|| Self::of(rules.into_iter().map(|rule| (rule, Outcome::Matched))))
     }
 
     /// The joint answer of these permits.
@@ -107,25 +66,23 @@ impl CedarAnswer {
         answer
     }
 
-    /// The meaning of Cedar's response. `rule` finds a policy by its id.
-    pub(crate) fn of<'a>(
-        rule: impl Fn(&PolicyId) -> Option<&'a Rule>,
-        response: &Response,
-    ) -> Self {
-        let mut policies: BTreeSet<String> = errored(response).map(|(name, _)| name).collect();
-        let has_errors = !policies.is_empty();
-        let deciding = response.diagnostics().reason();
-        match response.decision() {
-            Decision::Deny => {
-                policies.extend(deciding.map(name_of));
-                Self::deny(policies)
+    /// The answer that follows from each policy's outcome. A forbid wins, and so does an error: Cedar itself would skip a
+    /// policy with an error, even one that forbids.
+    pub(crate) fn of<'a>(outcomes: impl Iterator<Item = (&'a Rule, Outcome)>) -> Self {
+        let (mut permits, mut denials) = (Vec::new(), BTreeSet::new());
+        for (rule, outcome) in outcomes {
+            match (outcome, rule.effect) {
+                (Outcome::NotMatched, _) => {}
+                (Outcome::Matched, Effect::Permit) => permits.push(rule),
+                (Outcome::Matched, Effect::Forbid) | (Outcome::Errored(_), _) => {
+                    denials.insert(rule.name.clone());
+                }
             }
-            // Cedar itself would skip a policy with an error, even one that forbids.
-            Decision::Allow if has_errors => Self::deny(policies),
-            Decision::Allow => {
-                let rules: Option<Vec<_>> = deciding.map(rule).collect();
-                rules.map_or_else(Self::default, |rules| Self::permitted(&rules))
-            }
+        }
+        match (denials.is_empty(), permits.is_empty()) {
+            (false, _) => Self::deny(denials),
+            (true, true) => Self::default(),
+            (true, false) => Self::permitted(&permits),
         }
     }
 
@@ -155,27 +112,13 @@ impl CedarAnswer {
             }),
             Verdict::Deny => PolicyVerdict::Deny,
         };
-        let Self { policies, caps, detail, defaults, .. } = self;
+        let Self { policies, caps, detail, defaults, due, .. } = self;
         let policies = policies.into_iter().collect();
-        PolicyDecision { verdict, policies, policy_hash, caps, detail, defaults }
+        PolicyDecision { verdict, policies, policy_hash, caps, detail, defaults, due }
     }
 }
 
 /// Several reasons as one text for the person.
 pub(crate) fn joined(reasons: &BTreeSet<String>) -> String {
     reasons.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
-}
-
-/// The name that is the policy's id, unescaped.
-fn name_of(id: &PolicyId) -> String {
-    AsRef::<str>::as_ref(id).to_owned()
-}
-
-/// The policies that could not be evaluated, and why.
-pub(crate) fn errored(response: &Response) -> impl Iterator<Item = (String, String)> {
-    response.diagnostics().errors().map(|error| match error {
-        AuthorizationError::PolicyEvaluationError(error) => {
-            (name_of(error.policy_id()), crate::finding::one_line(&error.inner().to_string()))
-        }
-    })
 }

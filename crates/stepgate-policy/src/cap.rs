@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::decimal::Decimal;
 use crate::limits::CAPS_MAX;
 
 /// Limit of a cap's absolute value: beyond it a double cannot hold every integer exactly.
@@ -14,6 +15,11 @@ pub(crate) enum CapError {
     Malformed(String),
     #[error("`{0}` is not a whole number between -(2^53 - 1) and 2^53 - 1")]
     NotAnInteger(String),
+    #[error(
+        "a cap is a whole number: write `{argument} <= {floor}`, or refuse what is above {limit} by a condition of the \
+         policy: `when {{ context.args.{argument}.lessThanOrEqual(decimal(\"{limit}\")) }}`"
+    )]
+    Fraction { argument: String, limit: Decimal, floor: i64 },
     #[error("`{0}` is capped twice; keep the smaller one")]
     Twice(String),
     #[error("more than {CAPS_MAX} caps; split the policy")]
@@ -33,11 +39,7 @@ pub(crate) fn parse(text: &str) -> Result<BTreeMap<String, i64>, CapError> {
         if !is_name {
             return Err(malformed());
         }
-        let limit = limit
-            .parse::<i64>()
-            .ok()
-            .filter(|limit| limit.unsigned_abs() <= CAP_MAX.unsigned_abs())
-            .ok_or_else(|| CapError::NotAnInteger(limit.to_owned()))?;
+        let limit = whole(argument, limit)?;
         if caps.insert(argument.to_owned(), limit).is_some() {
             return Err(CapError::Twice(argument.to_owned()));
         }
@@ -46,6 +48,17 @@ pub(crate) fn parse(text: &str) -> Result<BTreeMap<String, i64>, CapError> {
         }
     }
     Ok(caps)
+}
+
+/// The limit of an argument.
+fn whole(argument: &str, text: &str) -> Result<i64, CapError> {
+    if let Some(limit) = Decimal::parse(text).ok().filter(|limit| limit.whole().is_none()) {
+        let (argument, floor) = (argument.to_owned(), limit.floor());
+        return Err(CapError::Fraction { argument, limit, floor });
+    }
+    let limit = text.parse::<i64>().ok();
+    let limit = limit.filter(|limit| limit.unsigned_abs() <= CAP_MAX.unsigned_abs());
+    limit.ok_or_else(|| CapError::NotAnInteger(text.to_owned()))
 }
 
 /// Merges two sets of caps: the smaller cap wins.

@@ -1,21 +1,27 @@
 //! Test cases: the decisions that the policies of a directory must make, or the directory is not loaded.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use stepgate_core::action::{Action, InvalidArgs};
+use stepgate_core::budget::BudgetName;
 use stepgate_core::call::{Call, ServerCall};
+use stepgate_core::facts::Facts;
 use stepgate_core::ids::PrincipalId;
+use stepgate_core::label::Flow;
+use stepgate_core::origin::{self, Origin};
 use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
 use stepgate_core::tool::{Contract, Delivery, Standing, Tool};
 use toml::Spanned;
 
 use crate::answer::Verdict;
+use crate::decimal::Decimal;
 use crate::directory::{Kind, SourceFile};
 use crate::finding::{FilePosition, Finding, Severity, one_line};
 use crate::limits::CASES_MAX;
+use crate::literal::Known;
 use crate::set::PolicySet;
 use crate::shape::ToolShape;
 
@@ -35,6 +41,28 @@ struct Entry {
     action: String,
     #[serde(default)]
     args: toml::Table,
+    /// The groups that the principal is in.
+    #[serde(default)]
+    groups: BTreeSet<String>,
+    /// The labels of the session.
+    #[serde(default)]
+    labels: BTreeSet<String>,
+    /// The open windows.
+    #[serde(default)]
+    schedule: BTreeSet<String>,
+    /// Where the call's targets come from; from the agent where it is left out.
+    targets: Option<BTreeSet<String>>,
+    /// Where the addresses in the other arguments come from; there is none where it is left out.
+    addresses: Option<BTreeSet<String>>,
+    /// How many steps the session had.
+    #[serde(default)]
+    steps: u64,
+    /// The windows that were open when the session was opened.
+    #[serde(default)]
+    opened: BTreeSet<String>,
+    /// What is used of budgets.
+    #[serde(default)]
+    used: BTreeMap<String, Decimal>,
     expect: Verdict,
     caps: Option<BTreeMap<String, i64>>,
 }
@@ -47,15 +75,28 @@ pub(crate) struct Case {
     principal_id: PrincipalId,
     action: String,
     args: Map<String, Value>,
+    /// What its file says beside the call.
+    facts: Facts,
     expect: Verdict,
     caps: Option<BTreeMap<String, i64>>,
 }
 
+/// The names that a case can state something about.
+pub(crate) struct CaseNames<'a> {
+    pub(crate) known: Known<'a>,
+    pub(crate) budgets: BTreeSet<BudgetName>,
+}
+
 /// The cases of all files, in order.
-pub(crate) fn read(files: &[SourceFile], shown: &str, findings: &mut Vec<Finding>) -> Vec<Case> {
+pub(crate) fn read(
+    files: &[SourceFile],
+    shown: &str,
+    names: &CaseNames<'_>,
+    findings: &mut Vec<Finding>,
+) -> Vec<Case> {
     let mut cases = Vec::new();
     for file in files.iter().filter(|file| file.kind == Kind::Cases) {
-        cases.extend(read_file(file, findings));
+        cases.extend(read_file(file, names, findings));
     }
     if cases.len() > CASES_MAX {
         let message = format!("more than {CASES_MAX} cases; remove some");
@@ -65,12 +106,13 @@ pub(crate) fn read(files: &[SourceFile], shown: &str, findings: &mut Vec<Finding
     cases
 }
 
-fn read_file(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Case> {
+fn read_file(file: &SourceFile, names: &CaseNames<'_>, findings: &mut Vec<Finding>) -> Vec<Case> {
     let parsed: CasesFile = match toml::from_str(&file.text) {
         Ok(parsed) => parsed,
         Err(error) => {
             let message = format!(
                 "not a file of cases: {}; a `[[case]]` has `name`, `principal`, `action`, `args`, \
+                 `groups`, `labels`, `schedule`, `targets`, `addresses`, `steps`, `opened`, `used`, \
                  `expect` and, for a tool, `caps`",
                 one_line(error.message())
             );
@@ -78,15 +120,15 @@ fn read_file(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Case> {
             return Vec::new();
         }
     };
-    let mut names = HashSet::new();
+    let mut taken = HashSet::new();
     let mut cases = Vec::new();
     for entry in parsed.cases {
         let start = entry.name.span().start;
         let mut refuse = |message: String| findings.push(file.error(Some(start), message));
-        if !names.insert(entry.name.get_ref().clone()) {
+        if !taken.insert(entry.name.get_ref().clone()) {
             refuse(format!("the case `{}` is there twice; rename one", entry.name.get_ref()));
         }
-        match prepared(file, start, entry) {
+        match prepared(file, start, names, entry) {
             Ok(case) => cases.push(case),
             Err(message) => refuse(message),
         }
@@ -94,9 +136,16 @@ fn read_file(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Case> {
     cases
 }
 
-fn prepared(file: &SourceFile, start: usize, entry: Entry) -> Result<Case, String> {
+fn prepared(
+    file: &SourceFile,
+    start: usize,
+    names: &CaseNames<'_>,
+    entry: Entry,
+) -> Result<Case, String> {
+    let facts = facts(&entry, names);
     let name = entry.name.into_inner();
     let wrong = |what: String| format!("the case `{name}`: {what}");
+    let facts = facts.map_err(wrong)?;
     let principal_id =
         PrincipalId::parse(&entry.principal).map_err(|error| wrong(error.to_string()))?;
     let args = entry.args.into_iter().map(|(name, value)| Some((name, json(value)?)));
@@ -110,10 +159,55 @@ fn prepared(file: &SourceFile, start: usize, entry: Entry) -> Result<Case, Strin
         principal_id,
         action: entry.action,
         args,
+        facts,
         expect: entry.expect,
         caps: entry.caps,
         name,
     })
+}
+
+/// What a case says beside its call. A name that does not exist would make the case meaningless.
+fn facts(entry: &Entry, names: &CaseNames<'_>) -> Result<Facts, String> {
+    let unknown = |kind: &str, name: &str| format!("there is no {kind} `{name}`; correct it");
+    let unknown_budget = |name: &&String| !names.budgets.iter().any(|it| it.as_str() == **name);
+    if let Some(budget) = entry.used.keys().find(unknown_budget) {
+        return Err(unknown("budget", budget));
+    }
+    let (known, names) = (&names.known, names.known.names);
+    if let Some(group) = entry.groups.difference(&names.groups).next() {
+        return Err(unknown("group", group));
+    }
+    if let Some(window) =
+        entry.schedule.union(&entry.opened).find(|it| !names.windows.contains(*it))
+    {
+        return Err(unknown("window", window));
+    }
+    let label = |text: &String| {
+        let known = names.labels.iter().find(|label| label.as_str() == text);
+        known.cloned().ok_or_else(|| unknown("label", text))
+    };
+    let origins = |texts: &BTreeSet<String>| origins(texts, known);
+    Ok(Facts {
+        groups: entry.groups.clone(),
+        labels: entry.labels.iter().map(label).collect::<Result<_, _>>()?,
+        schedule: entry.schedule.clone(),
+        opened: Some(entry.opened.clone()),
+        targets: entry.targets.as_ref().map_or_else(|| Ok(origin::agents()), origins)?,
+        addresses: entry.addresses.as_ref().map_or_else(|| Ok(origin::none()), origins)?,
+        steps: Some(entry.steps),
+        used: entry.used.clone(),
+        ..Facts::default()
+    })
+}
+
+/// These origins, with those that include them.
+fn origins(texts: &BTreeSet<String>, known: &Known<'_>) -> Result<BTreeSet<Origin>, String> {
+    let origin = |text: &String| match known.wrong_origin(text) {
+        Some(why) => Err(why),
+        None => Origin::parse(text).map_err(|error| error.to_string()),
+    };
+    let origins: BTreeSet<Origin> = texts.iter().map(origin).collect::<Result<_, _>>()?;
+    Ok(origin::widened(&origins))
 }
 
 /// The value in JSON, which has no dates and no infinity.
@@ -146,7 +240,11 @@ impl Case {
             Ok(call) => {
                 // As when the gate asks: redacted arguments are digests.
                 let call = call.written();
-                let request = PolicyRequest { principal_id: &self.principal_id, call: &call };
+                let flow = self.tool(tools).map(|tool| tool.flow.clone());
+                let Flow { reads, sends, .. } = flow.unwrap_or_default();
+                let facts = Facts { reads, sends, ..self.facts.clone() };
+                let principal_id = &self.principal_id;
+                let request = PolicyRequest { principal_id, call: &call, facts: &facts };
                 self.mismatch(&set.decide(request))?
             }
             Err(message) => message,
@@ -238,6 +336,7 @@ fn stand_in(tool: &ToolShape) -> Tool {
         definition_digest: tool.definition_digest,
         standing: Standing::Gone,
         redacted: tool.redacted.clone(),
+        flow: tool.flow.clone(),
         contract: Arc::new(Uncallable),
     }
 }

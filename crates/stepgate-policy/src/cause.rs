@@ -6,10 +6,14 @@ pub(crate) const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
 /// Why policies cannot see an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cause {
-    /// Cedar has no fractions.
+    /// Cedar's `Long` is whole.
     Fraction,
     /// Beyond the integers that a double holds exactly.
     TooLarge,
+    /// Cedar's `decimal` has four places.
+    TooFine,
+    /// Beyond the range of Cedar's `decimal`.
+    BeyondDecimal,
     /// Cedar has no null.
     Null,
     /// The schema gives several types, or no type that Cedar has.
@@ -34,6 +38,8 @@ impl Cause {
         match self {
             Self::Fraction => "a fraction",
             Self::TooLarge => "beyond ±9007199254740991",
+            Self::TooFine => "more precise than four decimal places",
+            Self::BeyondDecimal => "beyond ±922337203685477.5807",
             Self::Null => "null",
             Self::Untyped => "of several types, or of none, in the tool's schema",
             Self::OtherType => "not of the type in the tool's schema",
@@ -43,5 +49,10 @@ impl Cause {
             Self::TooMany => "beyond the number of arguments that policies see",
             Self::UnclearDefault => "omitted, and its default is unclear in the tool's schema",
         }
+    }
+
+    /// Whether legitimate calls seldom have such a value.
+    pub(crate) fn is_rare(self) -> bool {
+        matches!(self, Self::TooLarge | Self::TooFine | Self::BeyondDecimal)
     }
 }

@@ -1,20 +1,24 @@
 //! From a directory to a set: read, name, validate, index, run the cases. All errors are reported, and a
 //! single error prevents the set.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
-use std::sync::Arc;
 
-use cedar_policy::{Authorizer, Entities, Entity, PolicyId};
+use cedar_policy::{Entities, Entity};
 use serde::Serialize;
 use stepgate_core::action::Action;
 use stepgate_core::digest::Digest;
+use stepgate_core::facts::{FactNames, FactNeeds};
 
 use crate::answer::CedarAnswer;
-use crate::case;
+use crate::budget::Budget;
+use crate::budget_file;
+use crate::case::{self, CaseNames};
 use crate::directory::{self, Kind, SourceFile};
+use crate::evaluate::Condition;
 use crate::finding::{Finding, LoadError, Severity};
 use crate::limits::{POLICIES_MAX, TOOLS_MAX};
+use crate::literal::Known;
 use crate::nesting::STACK_BYTES;
 use crate::rule::{self, Rule};
 use crate::schema::{self, CORE_GROUP};
@@ -26,15 +30,44 @@ use crate::vocabulary::{ACTION, SERVER, TOOL};
 
 impl PolicySet {
     /// Reads, validates and tests the policies of a directory, for these tools.
-    pub fn load(directory: &Path, tools: &[ToolShape]) -> Result<Self, LoadError> {
-        compile_directory(directory, tools).into_set()
+    pub fn load<'a>(
+        directory: &Path,
+        nameable: impl Into<Nameable<'a>>,
+    ) -> Result<Self, LoadError> {
+        compile_directory(directory, nameable.into()).into_set()
     }
 
-    /// Validates policies that are in no file, for these tools. There are no cases.
-    pub fn of_text(text: &str, tools: &[ToolShape]) -> Result<Self, LoadError> {
+    /// Validates policies that are in no file, for these tools, with the budgets of this set. There are no cases.
+    pub fn with_text<'a>(
+        &self,
+        text: &str,
+        nameable: impl Into<Nameable<'a>>,
+    ) -> Result<Self, LoadError> {
         let mut findings = Vec::new();
-        let files = directory::file_of_text(text, &mut findings);
-        compile(directory::TEXT_NAME, &files, findings, tools).into_set()
+        let files = directory::file_of_text(text, self.budgets_file.as_ref(), &mut findings);
+        compile(directory::TEXT_NAME, &files, findings, nameable.into()).into_set()
+    }
+}
+
+/// What policies can name: the tools, and the names of facts.
+#[derive(Clone, Copy, Debug)]
+pub struct Nameable<'a> {
+    /// The tools.
+    pub tools: &'a [ToolShape],
+    /// Groups, labels, windows and directories.
+    pub facts: &'a FactNames,
+}
+
+/// Tools alone, without any fact.
+impl<'a, T: AsRef<[ToolShape]> + ?Sized> From<&'a T> for Nameable<'a> {
+    fn from(tools: &'a T) -> Self {
+        static NONE: FactNames = FactNames {
+            groups: BTreeSet::new(),
+            labels: BTreeSet::new(),
+            windows: BTreeSet::new(),
+            directories: BTreeSet::new(),
+        };
+        Self { tools: tools.as_ref(), facts: &NONE }
     }
 }
 
@@ -59,8 +92,8 @@ impl Checked {
 }
 
 /// Checks a directory: syntax, annotations, schema, policies that can never apply, cases.
-pub fn check(directory: &Path, tools: &[ToolShape]) -> Checked {
-    let compiled = compile_directory(directory, tools);
+pub fn check<'a>(directory: &Path, nameable: impl Into<Nameable<'a>>) -> Checked {
+    let compiled = compile_directory(directory, nameable.into());
     Checked {
         policies: compiled.set.as_ref().map_or(0, |set| set.policies().count()),
         policy_hash: compiled.set.as_ref().map(|set| set.digest()),
@@ -86,10 +119,10 @@ impl Compiled {
     }
 }
 
-fn compile_directory(directory: &Path, tools: &[ToolShape]) -> Compiled {
+fn compile_directory(directory: &Path, nameable: Nameable<'_>) -> Compiled {
     let mut findings = Vec::new();
     let files = directory::read(directory, &mut findings);
-    compile(&directory::shown_of(directory), &files, findings, tools)
+    compile(&directory::shown_of(directory), &files, findings, nameable)
 }
 
 /// Makes a set of these files, on a thread with a stack that is large enough for Cedar. `shown` is the name
@@ -98,12 +131,12 @@ fn compile(
     shown: &str,
     files: &[SourceFile],
     findings: Vec<Finding>,
-    tools: &[ToolShape],
+    nameable: Nameable<'_>,
 ) -> Compiled {
     let compiled = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("policies".into()).stack_size(STACK_BYTES);
         let running = thread
-            .spawn_scoped(scope, || compile_here(shown, files, findings, tools))
+            .spawn_scoped(scope, || compile_here(shown, files, findings, nameable))
             .map_err(|error| format!("no thread to read the policies: {error}; try again"))?;
         running.join().map_err(|_| "reading the policies panicked; please report it".to_owned())
     });
@@ -117,18 +150,22 @@ fn compile_here(
     shown: &str,
     files: &[SourceFile],
     mut findings: Vec<Finding>,
-    tools: &[ToolShape],
+    nameable: Nameable<'_>,
 ) -> Compiled {
+    let Nameable { tools, facts } = nameable;
     let rules = read_rules(files, shown, &mut findings);
     check_tools(tools, shown, &mut findings);
+    let budgets = budget_file::read(files, &Known::new(tools, facts), &mut findings);
+    let names = budgets.iter().map(|budget| budget.terms.name.clone()).collect();
     let mut set = None;
     if !has_errors(&findings) {
-        match assemble(files, rules, tools, &mut findings) {
+        match assemble(files, rules, budgets, nameable, &mut findings) {
             Ok(assembled) => set = Some(assembled),
             Err(message) => findings.push(Finding::of_file(Severity::Error, shown, message)),
         }
     }
-    let cases = case::read(files, shown, &mut findings);
+    let names = CaseNames { known: Known::new(tools, facts), budgets: names };
+    let cases = case::read(files, shown, &names, &mut findings);
     let mut tried = 0;
     if let Some(set) = set.as_ref().filter(|_| !has_errors(&findings)) {
         tried = cases.iter().filter(|case| case.can_be_tried(tools)).count();
@@ -199,22 +236,25 @@ fn check_tools(tools: &[ToolShape], shown: &str, findings: &mut Vec<Finding>) {
 /// The validated set; its cases are not run yet.
 fn assemble(
     files: &[SourceFile],
-    rules: Vec<Rule>,
-    tools: &[ToolShape],
+    mut rules: Vec<Rule>,
+    budgets: Vec<Budget>,
+    Nameable { tools, facts }: Nameable<'_>,
     findings: &mut Vec<Finding>,
 ) -> Result<PolicySet, String> {
     let shapes: Vec<Record> = tools.iter().map(ToolShape::args).collect();
-    let schema = schema::of_tools(tools, &shapes)?;
-    validate::validate(schema, &rules, tools, &shapes, findings)?;
+    let schema = schema::of_tools(tools, &shapes, &budgets)?;
+    let known = Known::new(tools, facts);
+    validate::validate(schema, &rules, &shapes, &known, findings)?;
+    let origins = known.origins();
+    Condition::number(rules.iter_mut().map(|rule| &mut rule.condition));
     let entries = index(&rules, tools, shapes)?;
-    let rule_of =
-        rules.iter().zip(0..).map(|(rule, index)| (PolicyId::new(&rule.name), index)).collect();
     Ok(PolicySet {
         digest: directory::digest_of(files.iter().map(|file| (file.name.as_str(), &*file.text))),
+        budgets_file: files.iter().find(|file| file.kind == Kind::Budgets).cloned(),
+        budgets,
         rules,
-        rule_of,
         entries,
-        authorizer: Authorizer::new(),
+        origins,
         warnings: Vec::new(),
         cases: 0,
     })
@@ -226,11 +266,10 @@ pub(crate) fn index(
     tools: &[ToolShape],
     shapes: Vec<Record>,
 ) -> Result<HashMap<String, Entry>, String> {
-    let mut slices = Slices { rules, known: BTreeMap::new() };
     let mut entries = HashMap::new();
     for action in Action::ALL {
         let subject = Subject::Core { action: action_entity(action.name(), CORE_GROUP) };
-        entries.insert(action.name().to_owned(), slices.entry(action.name(), CORE_GROUP, subject)?);
+        entries.insert(action.name().to_owned(), entry(rules, action.name(), CORE_GROUP, subject));
     }
     for (tool, shape) in tools.iter().zip(shapes) {
         let (name, group) = (tool.name.as_str(), tool.mode.as_str());
@@ -244,7 +283,7 @@ pub(crate) fn index(
         let definition = tool.is_accepted.then_some(tool.definition_digest);
         let subject =
             Subject::Tool { mode: tool.mode, definition, resource, entities, args: shape };
-        entries.insert(name.to_owned(), slices.entry(name, group, subject)?);
+        entries.insert(name.to_owned(), entry(rules, name, group, subject));
     }
     Ok(entries)
 }
@@ -253,33 +292,15 @@ fn action_entity(name: &str, group: &str) -> Entity {
     Entity::new_no_attrs(ACTION.entity(name), HashSet::from([ACTION.entity(group)]))
 }
 
-/// The policies that each action can match; actions with the same policies share them.
-struct Slices<'a> {
-    rules: &'a [Rule],
-    known: BTreeMap<Vec<usize>, Arc<cedar_policy::PolicySet>>,
-}
-
-impl Slices<'_> {
-    fn entry(&mut self, name: &str, group: &str, subject: Subject) -> Result<Entry, String> {
-        let (action, group) = (ACTION.entity(name), ACTION.entity(group));
-        let matching =
-            self.rules.iter().enumerate().filter(|(_, rule)| rule.can_match(&action, &group));
-        let (rules, policies): (Vec<usize>, Vec<_>) =
-            matching.map(|(index, rule)| (index, &rule.policy)).unzip();
-        let policies = match self.known.get(&rules) {
-            Some(policies) => Arc::clone(policies),
-            None => {
-                let set = cedar_policy::PolicySet::from_policies(policies.into_iter().cloned());
-                let set = Arc::new(set.map_err(|error| error.to_string())?);
-                self.known.insert(rules.clone(), Arc::clone(&set));
-                set
-            }
-        };
-        let asked = rules.iter().filter_map(|index| self.rules.get(*index));
-        let standing = match &subject {
-            Subject::Core { .. } => CedarAnswer::standing(asked),
-            Subject::Tool { .. } => None,
-        };
-        Ok(Entry { action, policies, rules, subject, standing })
-    }
+/// An action with the policies that can match it.
+fn entry(rules: &[Rule], name: &str, group: &str, subject: Subject) -> Entry {
+    let (action, group) = (ACTION.entity(name), ACTION.entity(group));
+    let matching = rules.iter().enumerate().filter(|(_, rule)| rule.can_match(&action, &group));
+    let (places, matching): (Vec<usize>, Vec<&Rule>) = matching.unzip();
+    let needs = matching.iter().map(|rule| rule.needs).fold(FactNeeds::default(), FactNeeds::or);
+    let standing = match &subject {
+        Subject::Core { .. } => CedarAnswer::standing(matching.into_iter()),
+        Subject::Tool { .. } => None,
+    };
+    Entry { action, rules: places, subject, needs, standing }
 }

@@ -11,6 +11,9 @@ use stepgate_core::digest::Digest;
 use crate::finding::{FilePosition, Finding, Severity};
 use crate::limits::{DIRECTORY_ENTRIES_MAX, FILE_BYTES_MAX, FILES_MAX, TOTAL_BYTES_MAX};
 
+/// The name of the file that has the budgets.
+pub(crate) const BUDGETS_FILE: &str = "budgets.toml";
+
 /// The purpose of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -18,6 +21,8 @@ pub(crate) enum Kind {
     Policies,
     /// Cases with the decisions that the policies must make.
     Cases,
+    /// Budgets.
+    Budgets,
 }
 
 /// A file that was read.
@@ -66,15 +71,20 @@ pub(crate) fn read(directory: &Path, findings: &mut Vec<Finding>) -> Vec<SourceF
 /// The name of policies that are in no file.
 pub(crate) const TEXT_NAME: &str = "edited.cedar";
 
-/// Policies that are in no file, as one; a finding where they are too long.
-pub(crate) fn file_of_text(text: &str, findings: &mut Vec<Finding>) -> Vec<SourceFile> {
+/// Policies that are in no file, as one, beside the budgets of a directory; a finding where they are too long.
+pub(crate) fn file_of_text(
+    text: &str,
+    budgets: Option<&SourceFile>,
+    findings: &mut Vec<Finding>,
+) -> Vec<SourceFile> {
     if text.len() > FILE_BYTES_MAX {
         let message = format!("larger than {FILE_BYTES_MAX} bytes");
         findings.push(Finding::of_file(Severity::Error, TEXT_NAME, message));
         return Vec::new();
     }
     let (name, shown) = (TEXT_NAME.to_owned(), TEXT_NAME.to_owned());
-    vec![SourceFile { name, shown, kind: Kind::Policies, text: text.into() }]
+    let policies = SourceFile { name, shown, kind: Kind::Policies, text: text.into() };
+    std::iter::once(policies).chain(budgets.cloned()).collect()
 }
 
 /// The digest of names and texts, including the cases. The tools do not affect it.
@@ -144,9 +154,13 @@ fn classified(name: String, shown: &str, findings: &mut Vec<Finding>) -> Option<
     if name.ends_with(".cases.toml") {
         return Some((name, Kind::Cases));
     }
+    if name == BUDGETS_FILE {
+        return Some((name, Kind::Budgets));
+    }
     let message = format!(
-        "`{name}` is not read: policies are in `*.cedar` and cases in `*.cases.toml`; rename it, or \
-         move it elsewhere"
+        "`{name}` is not read: policies are in `*.cedar`, cases in `*.cases.toml` and budgets in \
+         `{}`; rename it, or move it elsewhere",
+        BUDGETS_FILE
     );
     findings.push(Finding::of_file(Severity::Warning, shown, message));
     None

@@ -7,11 +7,14 @@ use serde::Serialize;
 use stepgate_core::approvers::Required;
 use stepgate_core::call::Call;
 use stepgate_core::digest::Digest;
+use stepgate_core::facts::Facts;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::{Map, Value};
 
-use crate::answer::{CedarAnswer, Verdict, errored, joined};
-use crate::question::CedarQuestion;
+use crate::answer::{CedarAnswer, Verdict, joined};
+use crate::budget::{ExplainedBudget, Priced};
+use crate::evaluate::{Evaluation, Outcome};
+use crate::question::{CedarQuestion, Who};
 use crate::rule::{Effect, Rule};
 use crate::set::{Entry, PolicySet};
 use crate::subject::Subject;
@@ -42,6 +45,10 @@ pub struct Explanation {
     pub unseen: Vec<ExplainedUnseen>,
     /// The declared defaults that policies saw for omitted arguments, by JSON Pointer.
     pub defaults: Map<String, Value>,
+    /// The budgets that cover the call as it would be sent.
+    pub budgets: Vec<ExplainedBudget>,
+    /// What policies knew beside the call.
+    pub facts: Facts,
     /// The requests to Cedar: one, or two for the source and the destination of a RENAME_FILE; then the same
     /// for the call with its caps applied.
     pub requests: Vec<ExplainedRequest>,
@@ -88,31 +95,20 @@ pub struct ExplainedPolicy {
     pub caps: BTreeMap<String, i64>,
 }
 
-/// The result of evaluating a policy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "PolicyOutcome")]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// All its conditions are met.
-    Matched,
-    /// A condition is not met.
-    NotMatched,
-    /// It could not be evaluated, so the call is denied.
-    Errored(String),
-}
-
 impl PolicySet {
     /// Explains how this call would be decided.
-    pub fn explain(&self, principal_id: &PrincipalId, call: &Call) -> Explanation {
+    pub fn explain(&self, principal_id: &PrincipalId, call: &Call, facts: &Facts) -> Explanation {
+        let who = Who::of(principal_id, &facts.groups);
         // Redacted arguments are digests here, as when the gate asks.
         let call = call.written();
-        let (mut requests, mut unseen) = (Vec::new(), Vec::new());
-        let answer = self.judge(principal_id, &call, |entry, asked_call, asked| {
+        let (mut requests, mut unseen, mut budgets) = (Vec::new(), Vec::new(), Vec::new());
+        let answer = self.judge(&who, &call, facts, |entry, asked_call, asked| {
             let is_capped = !std::ptr::eq(asked_call, &*call);
             let questions = asked.questions.iter();
             requests.extend(questions.map(|question| self.explained(entry, question, is_capped)));
+            budgets = asked.priced.iter().map(Priced::explained).collect();
             if !is_capped {
-                unseen = self.unseen(entry, principal_id, asked);
+                unseen = self.unseen(entry, &who, asked);
             }
         });
         let (answer, not_asked) = match answer {
@@ -132,15 +128,17 @@ impl PolicySet {
             unseen,
             defaults: answer.defaults,
             requests,
-            notes: self.notes(principal_id, &call),
+            budgets,
+            facts: facts.clone(),
+            notes: self.notes(&who, &call),
         }
     }
 
     /// Values that the policies for a call like this cannot see.
-    fn notes(&self, principal_id: &PrincipalId, call: &Call) -> Vec<String> {
+    fn notes(&self, who: &Who, call: &Call) -> Vec<String> {
         let Some(entry) = self.entries.get(call.name()) else { return Vec::new() };
         let Subject::Tool { args, .. } = &entry.subject else { return Vec::new() };
-        let candidates = self.candidates(entry, principal_id);
+        let candidates = self.candidates(entry, who);
         let spots = candidates
             .flat_map(|rule| blind_spots(rule, args).into_iter().map(move |spot| (rule, spot)));
         spots.map(|(rule, spot)| spot.told(rule)).collect()
@@ -153,6 +151,7 @@ impl PolicySet {
         is_capped: bool,
     ) -> ExplainedRequest {
         let answer = self.answer(entry, question);
+        let mut evaluation = Evaluation::of(question);
         ExplainedRequest {
             resource: question.resource.to_string(),
             is_capped,
@@ -161,38 +160,22 @@ impl PolicySet {
             decided_by: answer.policies.into_iter().collect(),
             policies: self
                 .rules_of(entry)
-                .map(|rule| self.explained_policy(rule, question))
+                .map(|rule| explained_policy(rule, rule.condition.outcome(&mut evaluation)))
                 .collect(),
         }
     }
+}
 
-    fn explained_policy(&self, rule: &Rule, question: &CedarQuestion) -> ExplainedPolicy {
-        ExplainedPolicy {
-            name: rule.name.clone(),
-            effect: rule.effect,
-            file: rule.file.clone(),
-            line: rule.place.map(|place| place.line),
-            outcome: self.outcome(rule, question),
-            approval: rule.approval.clone(),
-            required: rule.required.clone(),
-            caps: rule.caps.clone(),
-        }
-    }
-
-    /// Evaluates one policy alone, because Cedar does not report which permits a forbid has overridden.
-    fn outcome(&self, rule: &Rule, question: &CedarQuestion) -> Outcome {
-        let Ok(alone) = cedar_policy::PolicySet::from_policies([rule.policy.clone()]) else {
-            return Outcome::Errored("the policy cannot be asked alone".to_owned());
-        };
-        let CedarQuestion { request, entities, .. } = question;
-        let response = self.authorizer.is_authorized(request, &alone, entities);
-        if let Some((_, message)) = errored(&response).next() {
-            return Outcome::Errored(message);
-        }
-        match response.diagnostics().reason().next() {
-            Some(_) => Outcome::Matched,
-            None => Outcome::NotMatched,
-        }
+fn explained_policy(rule: &Rule, outcome: Outcome) -> ExplainedPolicy {
+    ExplainedPolicy {
+        name: rule.name.clone(),
+        effect: rule.effect,
+        file: rule.file.clone(),
+        line: rule.place.map(|place| place.line),
+        outcome,
+        approval: rule.approval.clone(),
+        required: rule.required.clone(),
+        caps: rule.caps.clone(),
     }
 }
 

@@ -6,6 +6,7 @@
 mod set;
 mod question;
 mod answer;
+mod evaluate;
 mod explain;
 mod live;
 mod compile;
@@ -15,23 +16,30 @@ mod rule;
 mod subject;
 mod reads;
 mod cap;
+mod budget;
+mod budget_file;
 mod validate;
 mod literal;
+mod advice;
 mod schema;
 mod vocabulary;
 mod shape;
+mod decimal;
 mod view;
 mod unseen;
 mod cause;
 mod case;
 mod finding;
+pub mod symbolic;
 pub mod limits;
 
 use stepgate_core::digest::Digest;
 
 pub use answer::Verdict;
-pub use compile::{Checked, check};
-pub use explain::{ExplainedPolicy, ExplainedRequest, Explanation, Outcome};
+pub use budget::{ExplainedBudget, ShownBudget};
+pub use compile::{Checked, Nameable, check};
+pub use evaluate::Outcome;
+pub use explain::{ExplainedPolicy, ExplainedRequest, Explanation};
 pub use finding::{Finding, LoadError, Severity};
 pub use live::{LivePolicy, Reloaded};
 pub use rule::Effect;
@@ -44,6 +52,14 @@ pub use unseen::ExplainedUnseen;
 pub const DEFAULTS: &[(&str, &str)] = &[
     ("10-core.cedar", include_str!("../../../policies/10-core.cedar")),
     ("20-tools.cedar", include_str!("../../../policies/20-tools.cedar")),
+    ("defaults.cases.toml", include_str!("../../../policies/defaults.cases.toml")),
+];
+
+/// Name and text of the files that `stepgate policy init` writes: core actions are allowed, and tools by what they are
+/// and by what the session has read.
+pub const FIRST: &[(&str, &str)] = &[
+    ("10-core.cedar", include_str!("../../../policies/10-core.cedar")),
+    ("30-flow.cedar", include_str!("../../../policies/examples/flow/policies/30-flow.cedar")),
     ("defaults.cases.toml", include_str!("../../../policies/defaults.cases.toml")),
 ];
 

@@ -10,6 +10,8 @@ pub const FILE_BYTES_MAX: usize = 256 * 1024;
 pub const TOTAL_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most policies.
 pub const POLICIES_MAX: usize = 1_000;
+/// Most budgets.
+pub const BUDGETS_MAX: usize = 64;
 /// Most cases.
 pub const CASES_MAX: usize = 2_000;
 /// Longest name of a policy, in bytes.

@@ -1,17 +1,21 @@
 //! The set in force. An invalid set never replaces a valid one.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, RwLock};
 
 use serde::Serialize;
+use stepgate_core::budget::Covering;
+use stepgate_core::call::Call;
 use stepgate_core::digest::Digest;
+use stepgate_core::facts::FactNeeds;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::lock::{self, locked};
-use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
+use stepgate_core::ports::{Payer, Policy, PolicyDecision, PolicyRequest};
 
+use crate::compile::Nameable;
 use crate::finding::{Finding, LoadError};
 use crate::set::PolicySet;
-use crate::shape::ToolShape;
 
 /// The set in force, which can be replaced while steps run. Each decision uses one set from beginning to
 /// end.
@@ -49,9 +53,13 @@ impl LivePolicy {
     }
 
     /// Replaces the set in force by the directory's present content. On an error the old set stays in force.
-    pub fn reload(&self, directory: &Path, tools: &[ToolShape]) -> Result<Reloaded, LoadError> {
+    pub fn reload<'a>(
+        &self,
+        directory: &Path,
+        nameable: impl Into<Nameable<'a>>,
+    ) -> Result<Reloaded, LoadError> {
         let _one_at_a_time = locked(&self.reloading);
-        let set = PolicySet::load(directory, tools)?;
+        let set = PolicySet::load(directory, nameable)?;
         let reloaded = Reloaded {
             policy_hash: set.digest(),
             changed: set.digest() != self.current().digest(),
@@ -69,7 +77,20 @@ impl Policy for LivePolicy {
         self.current().decide(request)
     }
 
-    fn could_permit(&self, principal_id: &PrincipalId, action: &str) -> bool {
-        self.current().could_permit(principal_id, action)
+    fn needs(&self, action: &str) -> FactNeeds {
+        self.current().needs(action)
+    }
+
+    fn budgets(&self, payer: Payer<'_>, call: &Call) -> Vec<Covering> {
+        self.current().budgets(payer, call)
+    }
+
+    fn could_permit(
+        &self,
+        principal_id: &PrincipalId,
+        groups: &BTreeSet<String>,
+        action: &str,
+    ) -> bool {
+        self.current().could_permit(principal_id, groups, action)
     }
 }

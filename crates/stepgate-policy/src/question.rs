@@ -1,24 +1,60 @@
 //! The questions to Cedar about a call: one request, or two for RENAME_FILE.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use cedar_policy::{Context, Entities, Entity, EntityUid, Request, RestrictedExpression};
 use stepgate_core::action::{CORE_SERVER, CoreCall};
-use stepgate_core::call::Call;
+use stepgate_core::call::{Call, ServerCall};
+use stepgate_core::facts::{FactNeeds, Facts};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::{Map, Value};
+use stepgate_core::label::Label;
+use stepgate_core::origin::{self, Origin};
 use stepgate_core::path::SandboxPath;
 
+use crate::budget::{Budget, Priced};
 use crate::schema::CORE_GROUP;
+use crate::shape::Record;
 use crate::subject::Subject;
-use crate::view::{Unseen, View, view};
-use crate::vocabulary::{PATH, PRINCIPAL, SERVER, TOOL};
+use crate::view::{Unseen, View, pointer, view};
+use crate::vocabulary::{
+    GROUP, Kind, LABEL, ORIGIN, PATH, PRINCIPAL, SERVER, TOOL, WINDOW, decimal,
+};
 
 /// One request to Cedar, with its entities.
 pub(crate) struct CedarQuestion {
     pub(crate) request: Request,
     pub(crate) entities: Entities,
     pub(crate) resource: EntityUid,
+}
+
+/// Who asks, as Cedar knows it.
+pub(crate) struct Who {
+    pub(crate) principal: EntityUid,
+    pub(crate) groups: HashSet<EntityUid>,
+}
+
+impl Who {
+    pub(crate) fn of(principal_id: &PrincipalId, groups: &BTreeSet<String>) -> Self {
+        Self {
+            principal: PRINCIPAL.entity(principal_id.as_str()),
+            groups: groups.iter().map(|group| GROUP.entity(group)).collect(),
+        }
+    }
+
+    /// Whether the principal is this entity, or a member of it.
+    pub(crate) fn is_in(&self, entity: &EntityUid) -> bool {
+        self.principal == *entity || self.groups.contains(entity)
+    }
+
+    /// The entities of a question with the principal among them, where it is in a group.
+    fn added_to(&self, entities: Entities) -> Result<Entities, Unaskable> {
+        if self.groups.is_empty() {
+            return Ok(entities);
+        }
+        let entity = Entity::new_no_attrs(self.principal.clone(), self.groups.clone());
+        entities.add_entities([entity], None).map_err(|_| Unaskable::Values)
+    }
 }
 
 /// All questions about a call.
@@ -29,6 +65,8 @@ pub(crate) struct Asked {
     pub(crate) unseen: Vec<Unseen>,
     /// The declared defaults that policies see, by JSON Pointer.
     pub(crate) defaults: Map<String, Value>,
+    /// What the call would take from each budget that covers it.
+    pub(crate) priced: Vec<Priced>,
 }
 
 /// Why a call cannot be put to Cedar; then it is denied.
@@ -49,25 +87,39 @@ pub(crate) enum Unaskable {
     Values,
 }
 
+/// What is known beside a call, and what of it the policies about its action read.
+#[derive(Clone, Copy)]
+pub(crate) struct Beside<'a> {
+    pub(crate) facts: &'a Facts,
+    /// The origins of the call's targets.
+    pub(crate) targets: &'a BTreeSet<Origin>,
+    pub(crate) needs: FactNeeds,
+    /// Every origin that policies can name, except that of the agent.
+    pub(crate) origins: &'a BTreeSet<Origin>,
+    /// The budgets of the set.
+    pub(crate) budgets: &'a [Budget],
+}
+
 pub(crate) fn asked(
     action: &EntityUid,
     subject: &Subject,
-    principal_id: &PrincipalId,
+    who: &Who,
     call: &Call,
+    beside: Beside<'_>,
 ) -> Result<Asked, Unaskable> {
-    let principal = PRINCIPAL.entity(principal_id.as_str());
+    let principal = who.principal.clone();
     match (call, subject) {
         (Call::Core(call), Subject::Core { action: entity }) => {
-            let context = core_context(call).ok_or(Unaskable::Values)?;
+            let context = core_context(call, beside).ok_or(Unaskable::Values)?;
             let resources = core_resources(call);
             let ask = |resource: Entity| {
                 let uid = resource.uid();
                 let entities = Entities::from_entities([entity.clone(), resource], None);
-                let entities = entities.map_err(|_| Unaskable::Values)?;
+                let entities = who.added_to(entities.map_err(|_| Unaskable::Values)?)?;
                 question(action, principal.clone(), uid, context.clone(), entities)
             };
             let questions = resources.into_iter().map(ask).collect::<Result<_, _>>()?;
-            Ok(Asked { questions, unseen: Vec::new(), defaults: Map::new() })
+            Ok(Asked { questions, unseen: Vec::new(), defaults: Map::new(), priced: Vec::new() })
         }
         (Call::Server(call), Subject::Tool { mode, definition, resource, entities, args }) => {
             if call.tool.mode != *mode {
@@ -76,13 +128,20 @@ pub(crate) fn asked(
             if *definition != Some(call.tool.definition_digest) {
                 return Err(Unaskable::OtherDefinition);
             }
+            let priced = priced(beside.budgets, who, call, args, beside.facts);
             let View { args, unseen, defaults } =
                 view(args, &call.args).ok_or(Unaskable::Values)?;
-            let (mode, server) = (mode.as_str(), call.tool.name.server());
-            let context = context(args, &unseen, mode, server).ok_or(Unaskable::Values)?;
-            let question =
-                question(action, principal, resource.clone(), context, entities.clone())?;
-            Ok(Asked { questions: vec![question], unseen, defaults })
+            let unknown = origin::agents();
+            let beside = match has_default_target(call, &defaults) {
+                true => Beside { targets: &unknown, ..beside },
+                false => beside,
+            };
+            let whose = (mode.as_str(), call.tool.name.server());
+            let context =
+                context(args, &unseen, whose, beside, &priced).ok_or(Unaskable::Values)?;
+            let entities = who.added_to(entities.clone())?;
+            let question = question(action, principal, resource.clone(), context, entities)?;
+            Ok(Asked { questions: vec![question], unseen, defaults, priced })
         }
         (Call::Core(_), Subject::Tool { .. }) | (Call::Server(_), Subject::Core { .. }) => {
             Err(Unaskable::UnknownAction)
@@ -129,7 +188,7 @@ pub(crate) fn path_id(path: &SandboxPath) -> &str {
     text.strip_suffix('/').unwrap_or(text)
 }
 
-fn core_context(call: &CoreCall) -> Option<Context> {
+fn core_context(call: &CoreCall, beside: Beside<'_>) -> Option<Context> {
     let args: Vec<(&str, &str)> = match call {
         CoreCall::Think => vec![],
         CoreCall::Finish { response } => vec![("response", response)],
@@ -146,23 +205,108 @@ fn core_context(call: &CoreCall) -> Option<Context> {
     };
     let args = args.into_iter().map(|(name, text)| (name.to_owned(), string(text)));
     let args = RestrictedExpression::new_record(args).ok()?;
-    context(args, &[], CORE_GROUP, CORE_SERVER)
+    context(args, &[], (CORE_GROUP, CORE_SERVER), beside, &[])
+}
+
+/// Whether the tool's default stands for a target that the call omits. It is not known where that comes from.
+fn has_default_target(call: &ServerCall, defaults: &Map<String, Value>) -> bool {
+    let mut targets = call.tool.flow.targets.iter().flatten();
+    !defaults.is_empty() && targets.any(|name| defaults.contains_key(&pointer([name.as_str()])))
 }
 
 fn context(
     args: RestrictedExpression,
     unseen: &[Unseen],
-    mode: &str,
-    server: &str,
+    (mode, server): (&str, &str),
+    beside: Beside<'_>,
+    priced: &[Priced],
 ) -> Option<Context> {
+    let Beside { facts, targets, needs, origins, .. } = beside;
     let unseen = unseen.iter().map(|unseen| RestrictedExpression::new_string(unseen.name()));
-    Context::from_pairs([
+    let mut pairs = vec![
         ("args".to_owned(), args),
         ("unseen".to_owned(), RestrictedExpression::new_set(unseen)),
         ("mode".to_owned(), string(mode)),
         ("server".to_owned(), string(server)),
-    ])
-    .ok()
+        ("reads".to_owned(), labels(&facts.reads)),
+        ("sends".to_owned(), labels(&facts.sends)),
+        ("schedule".to_owned(), windows(&facts.schedule)),
+        ("session".to_owned(), session(facts)?),
+        ("used".to_owned(), used(priced)?),
+    ];
+    // Left out where no policy reads them: they would cost more than the rest.
+    if needs.origins {
+        // Where there is nothing, there is nothing that comes from elsewhere.
+        let every = |of: &BTreeSet<Origin>| match of.iter().any(|it| it.as_str() == Origin::NONE) {
+            true => origins_of(origins),
+            false => origins_of(of),
+        };
+        pairs.push(("targets".to_owned(), every(targets)));
+        pairs.push(("addresses".to_owned(), every(&facts.addresses)));
+    }
+    Context::from_pairs(pairs).ok()
+}
+
+fn session(facts: &Facts) -> Option<RestrictedExpression> {
+    let steps = i64::try_from(facts.steps.unwrap_or(0)).unwrap_or(i64::MAX);
+    let none = BTreeSet::new();
+    let session = [
+        ("labels".to_owned(), labels(&facts.labels)),
+        ("opened".to_owned(), windows(facts.opened.as_ref().unwrap_or(&none))),
+        ("steps".to_owned(), RestrictedExpression::new_long(steps)),
+    ];
+    RestrictedExpression::new_record(session).ok()
+}
+
+fn windows(names: &BTreeSet<String>) -> RestrictedExpression {
+    entities_of(&WINDOW, names.iter().map(String::as_str))
+}
+
+fn origins_of(origins: &BTreeSet<Origin>) -> RestrictedExpression {
+    entities_of(&ORIGIN, origins.iter().map(Origin::as_str))
+}
+
+/// What a call would take from the budgets that cover it.
+fn priced(
+    budgets: &[Budget],
+    who: &Who,
+    call: &ServerCall,
+    args: &Record,
+    facts: &Facts,
+) -> Vec<Priced> {
+    let covering = budgets
+        .iter()
+        .filter(|it| it.is_about(&call.tool.name) && it.is_for(&who.principal, &who.groups));
+    let price = |budget: &Budget| {
+        let used = facts.used.get(budget.terms.name.as_str()).copied().unwrap_or_default();
+        budget.price(args, &call.args, used)
+    };
+    covering.map(price).collect()
+}
+
+/// What policies see of budgets. A call without an amount is denied whatever they say.
+fn used(priced: &[Priced]) -> Option<RestrictedExpression> {
+    let record = |priced: &Priced| {
+        let (after, percent) = (priced.after()?, priced.percent()?);
+        let record = RestrictedExpression::new_record([
+            ("before".to_owned(), decimal(priced.used)),
+            ("after".to_owned(), decimal(after)),
+            ("limit".to_owned(), decimal(priced.terms.limit)),
+            ("percent".to_owned(), RestrictedExpression::new_long(percent)),
+        ]);
+        Some((priced.terms.name.to_string(), record.ok()?))
+    };
+    RestrictedExpression::new_record(priced.iter().filter_map(record)).ok()
+}
+
+fn labels(labels: &BTreeSet<Label>) -> RestrictedExpression {
+    entities_of(&LABEL, labels.iter().map(Label::as_str))
+}
+
+/// The set of the entities of a type that have these names.
+fn entities_of<'a>(kind: &Kind, names: impl Iterator<Item = &'a str>) -> RestrictedExpression {
+    let entities = names.map(|name| RestrictedExpression::new_entity_uid(kind.entity(name)));
+    RestrictedExpression::new_set(entities)
 }
 
 fn string(text: &str) -> RestrictedExpression {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use cedar_policy::Policy;
 use serde_json::Value;
+use stepgate_core::facts::FactNeeds;
 
 /// The arguments that a policy reads, as paths below `context.args`. The empty path means all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,8 +14,13 @@ impl Reads {
     /// The arguments that a policy reads. If they cannot be determined, all arguments count as read.
     pub(crate) fn of(policy: &Policy) -> Self {
         let Ok(json) = policy.to_json() else { return Self(BTreeSet::from([Vec::new()])) };
+        Self::of_json(&json)
+    }
+
+    /// The arguments that a part of a policy reads, in Cedar's JSON form.
+    pub(crate) fn of_json(part: &Value) -> Self {
         let mut reads = Self::default();
-        reads.walk(&json);
+        reads.walk(part);
         reads
     }
 
@@ -25,6 +31,17 @@ impl Reads {
     /// Whether it reads this place, an enclosing place or an inner one.
     pub(crate) fn touches(&self, path: &[String]) -> bool {
         self.paths().any(|read| read.iter().zip(path).all(|(read, name)| read == name))
+    }
+
+    /// The facts that a policy reads.
+    pub(crate) fn facts_of(policy: &Policy) -> FactNeeds {
+        let all = FactNeeds { origins: true, opened: true, steps: true };
+        policy.to_json().map_or(all, |json| facts_in(&json))
+    }
+
+    /// Whether a policy asks what the session has taken in.
+    pub(crate) fn labels_of(policy: &Policy) -> bool {
+        policy.to_json().map_or(true, |json| has_labels(&json))
     }
 
     fn walk(&mut self, part: &Value) {
@@ -46,8 +63,36 @@ impl Reads {
     }
 }
 
+fn has_labels(part: &Value) -> bool {
+    if let Some(path) = context_path(part) {
+        return matches!(path.as_slice(), [] | ["session"] | ["session", "labels", ..]);
+    }
+    match part {
+        Value::Array(parts) => parts.iter().any(has_labels),
+        Value::Object(members) => members.values().any(has_labels),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+fn facts_in(part: &Value) -> FactNeeds {
+    if let Some(path) = context_path(part) {
+        let whole = path.is_empty() || path == ["session"];
+        return FactNeeds {
+            origins: path.is_empty() || matches!(path.first(), Some(&("targets" | "addresses"))),
+            opened: whole || path.starts_with(&["session", "opened"]),
+            steps: whole || path.starts_with(&["session", "steps"]),
+        };
+    }
+    let parts: Vec<&Value> = match part {
+        Value::Array(parts) => parts.iter().collect(),
+        Value::Object(members) => members.values().collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    };
+    parts.into_iter().map(facts_in).fold(FactNeeds::default(), FactNeeds::or)
+}
+
 /// The attributes of `context.a.b` and of `context.a has b`; none for any other part.
-fn context_path(part: &Value) -> Option<Vec<&str>> {
+pub(crate) fn context_path(part: &Value) -> Option<Vec<&str>> {
     let Value::Object(members) = part else { return None };
     let (operator, operand) = members.iter().next().filter(|_| members.len() == 1)?;
     match operator.as_str() {

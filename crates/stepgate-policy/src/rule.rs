@@ -11,13 +11,17 @@ use cedar_policy::{
 use schemars::JsonSchema;
 use serde::Serialize;
 use stepgate_core::approvers::Required;
+use stepgate_core::facts::FactNeeds;
 use stepgate_core::ids::PrincipalId;
 
+use crate::advice;
 use crate::cap;
 use crate::directory::SourceFile;
+use crate::evaluate::Condition;
 use crate::finding::{FilePosition, Finding, Severity, message_of, offset_of};
 use crate::limits::{APPROVERS_MAX, NAME_BYTES_MAX, QUORUM_MAX, REASON_BYTES_MAX};
 use crate::nesting;
+use crate::question::Who;
 use crate::reads::Reads;
 use crate::subject::{Reach, Subject};
 
@@ -38,6 +42,10 @@ pub(crate) struct Rule {
     pub(crate) caps: BTreeMap<String, i64>,
     /// The arguments that its conditions read.
     pub(crate) reads: Reads,
+    /// The facts that its conditions read.
+    pub(crate) needs: FactNeeds,
+    /// When it matches.
+    pub(crate) condition: Condition,
     /// Its id is the name.
     pub(crate) policy: Policy,
 }
@@ -72,14 +80,14 @@ impl Rule {
 
     /// Which calls of one principal it can match, by its scope alone: conditions are evaluated only for a
     /// call.
-    pub(crate) fn reach(&self, principal: &EntityUid, subject: &Subject) -> Reach {
+    pub(crate) fn reach(&self, who: &Who, subject: &Subject) -> Reach {
         let principals = Reach::whether(match self.policy.principal_constraint() {
             PrincipalConstraint::Any => true,
-            // A principal is a member of nothing but itself.
-            PrincipalConstraint::Eq(only) | PrincipalConstraint::In(only) => only == *principal,
-            PrincipalConstraint::Is(kind) => kind == *principal.type_name(),
-            PrincipalConstraint::IsIn(kind, only) => {
-                kind == *principal.type_name() && only == *principal
+            PrincipalConstraint::Eq(only) => only == who.principal,
+            PrincipalConstraint::In(group) => who.is_in(&group),
+            PrincipalConstraint::Is(kind) => kind == *who.principal.type_name(),
+            PrincipalConstraint::IsIn(kind, group) => {
+                kind == *who.principal.type_name() && who.is_in(&group)
             }
         });
         let condition = match self.policy.has_non_scope_constraint() {
@@ -87,6 +95,14 @@ impl Rule {
             false => Reach::EveryCall,
         };
         principals.min(subject.reach(&self.policy.resource_constraint())).min(condition)
+    }
+
+    /// Everything about it that decides, as a text; none where it cannot be written down.
+    pub(crate) fn meaning(&self) -> Option<String> {
+        let mut json = self.policy.to_json().ok()?;
+        json.as_object_mut()?.remove("annotations");
+        let Self { approval, required, caps, .. } = self;
+        Some(format!("{json} {} {required:?} {caps:?}", approval.is_some()))
     }
 
     pub(crate) fn finding(&self, severity: Severity, message: impl Into<String>) -> Finding {
@@ -104,8 +120,10 @@ pub(crate) fn read(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Rule> 
         Ok(parsed) => parsed,
         Err(errors) => {
             findings.extend(errors.iter().map(|error| {
-                let message = format!("not a Cedar policy: {}", message_of(error));
-                file.error(offset_of(error), message)
+                let offset = offset_of(error);
+                let advice = offset.and_then(|offset| advice::for_syntax(&file.text, offset));
+                let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
+                file.error(offset, format!("not a Cedar policy: {}{advice}", message_of(error)))
             }));
             return Vec::new();
         }
@@ -170,11 +188,25 @@ fn annotated(
                     must decide\")`, or remove them"
             .to_owned());
     }
-    let reads = Reads::of(policy);
+    let (reads, needs) = (Reads::of(policy), Reads::facts_of(policy));
+    let condition = Condition::of(policy);
     let policy = policy.new_id(PolicyId::new(&name));
     let place = offset.map(|offset| FilePosition::of_offset(&file.text, offset));
     let (file, source) = (file.shown.clone(), Arc::clone(&file.text));
-    Ok(Rule { name, file, source, place, effect, approval, required, caps, reads, policy })
+    Ok(Rule {
+        name,
+        file,
+        source,
+        place,
+        effect,
+        approval,
+        required,
+        caps,
+        reads,
+        needs,
+        condition,
+        policy,
+    })
 }
 
 /// A valid name for journals and lists.

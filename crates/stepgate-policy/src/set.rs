@@ -5,28 +5,36 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use cedar_policy::{Authorizer, EntityUid, PolicyId};
+use cedar_policy::EntityUid;
+use stepgate_core::budget::Covering;
 use stepgate_core::call::{Call, ServerCall, exceeds, lowered};
 use stepgate_core::digest::Digest;
+use stepgate_core::facts::{FactNeeds, Facts};
 use stepgate_core::ids::PrincipalId;
-use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
+use stepgate_core::origin::Origin;
+use stepgate_core::ports::{Payer, Policy, PolicyDecision, PolicyRequest};
 
 use crate::answer::{CedarAnswer, Verdict};
+use crate::budget::{self, Budget, Refusal, ShownBudget};
+use crate::directory::SourceFile;
+use crate::evaluate::Evaluation;
 use crate::finding::Finding;
-use crate::question::{Asked, CedarQuestion, Unaskable, asked};
+use crate::question::{Asked, Beside, CedarQuestion, Unaskable, Who, asked};
 use crate::rule::{Effect, Rule};
 use crate::subject::{Reach, Subject};
 use crate::unseen::{self, ExplainedUnseen};
 use crate::view::pointer;
-use crate::vocabulary::PRINCIPAL;
 
 /// Validated policies whose cases hold. A set never changes.
 pub struct PolicySet {
     pub(crate) digest: Digest,
+    /// The file of the budgets, where there is one.
+    pub(crate) budgets_file: Option<SourceFile>,
+    pub(crate) budgets: Vec<Budget>,
     pub(crate) rules: Vec<Rule>,
-    pub(crate) rule_of: HashMap<PolicyId, usize>,
     pub(crate) entries: HashMap<String, Entry>,
-    pub(crate) authorizer: Authorizer,
+    /// Every origin that policies can name, except that of the agent.
+    pub(crate) origins: BTreeSet<Origin>,
     pub(crate) warnings: Vec<Finding>,
     pub(crate) cases: usize,
 }
@@ -50,11 +58,12 @@ pub struct ShownRule<'a> {
 /// An action, with everything about it that does not depend on the call.
 pub(crate) struct Entry {
     pub(crate) action: EntityUid,
-    /// Only the policies whose scope can match the action: evaluating the others would be useless.
-    pub(crate) policies: Arc<cedar_policy::PolicySet>,
-    /// The same policies, by their place in `PolicySet::rules`.
+    /// Only the policies whose scope can match the action, by their place in `PolicySet::rules`: evaluating the others
+    /// would be useless.
     pub(crate) rules: Vec<usize>,
     pub(crate) subject: Subject,
+    /// The facts that these policies read.
+    pub(crate) needs: FactNeeds,
     /// The answer to every call of a core action, if its policies depend on nothing but the action. Then
     /// Cedar is not asked, which saves most of the cost of a decision.
     pub(crate) standing: Option<CedarAnswer>,
@@ -83,6 +92,28 @@ impl PolicySet {
         })
     }
 
+    /// The budgets, in the order of their names.
+    pub fn shown_budgets(&self) -> impl Iterator<Item = ShownBudget> {
+        self.budgets.iter().map(Budget::shown)
+    }
+
+    /// The names of the policies whose scope allows an action; none where the set does not know it.
+    pub fn policies_for(&self, action: &str) -> impl Iterator<Item = &str> {
+        let rules = self.entries.get(action).into_iter().flat_map(|entry| self.rules_of(entry));
+        rules.map(|rule| rule.name.as_str())
+    }
+
+    /// Whether both sets have the same budgets, and the same policies for an action, whatever their names, order and
+    /// reasons.
+    pub fn decides_like(&self, other: &Self, action: &str) -> bool {
+        let rules = |set: &Self| -> Option<BTreeSet<String>> {
+            let entry = set.entries.get(action)?;
+            set.rules_of(entry).map(Rule::meaning).collect()
+        };
+        let own = rules(self);
+        own.is_some() && own == rules(other) && self.budgets == other.budgets
+    }
+
     /// The texts of all policy files, one after the other.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -106,36 +137,35 @@ impl PolicySet {
         &self.warnings
     }
 
-    pub(crate) fn rule(&self, id: &PolicyId) -> Option<&Rule> {
-        self.rule_of.get(id).and_then(|index| self.rules.get(*index))
-    }
-
     /// The questions about a call, with the entry of its action.
     pub(crate) fn ask(
         &self,
-        principal_id: &PrincipalId,
+        who: &Who,
         call: &Call,
+        facts: &Facts,
     ) -> Result<(&Entry, Asked), Unaskable> {
         let entry = self.entries.get(call.name()).ok_or(Unaskable::UnknownAction)?;
-        let asked = asked(&entry.action, &entry.subject, principal_id, call)?;
+        let (targets, needs) = (&facts.targets, entry.needs);
+        let (origins, budgets) = (&self.origins, self.budgets.as_slice());
+        let beside = Beside { facts, targets, needs, origins, budgets };
+        let asked = asked(&entry.action, &entry.subject, who, call, beside)?;
         Ok((entry, asked))
     }
 
     pub(crate) fn answer(&self, entry: &Entry, question: &CedarQuestion) -> CedarAnswer {
-        let CedarQuestion { request, entities, .. } = question;
-        let response = self.authorizer.is_authorized(request, &entry.policies, entities);
-        CedarAnswer::of(|id| self.rule(id), &response)
+        let mut evaluation = Evaluation::of(question);
+        let rules = self.rules_of(entry);
+        CedarAnswer::of(rules.map(|rule| (rule, rule.condition.outcome(&mut evaluation))))
     }
 
     /// The policies whose scope can match a call.
     pub(crate) fn candidates<'a>(
         &'a self,
         entry: &'a Entry,
-        principal_id: &PrincipalId,
+        who: &'a Who,
     ) -> impl Iterator<Item = &'a Rule> + Clone {
-        let principal = PRINCIPAL.entity(principal_id.as_str());
         let rules = self.rules_of(entry);
-        rules.filter(move |rule| rule.reach(&principal, &entry.subject) > Reach::None)
+        rules.filter(move |rule| rule.reach(who, &entry.subject) > Reach::None)
     }
 
     /// The policies whose scope allows an action, in the order of files and lines.
@@ -147,22 +177,17 @@ impl PolicySet {
     }
 
     /// Arguments of a call that policies cannot see, with the policies that read them.
-    pub(crate) fn unseen(
-        &self,
-        entry: &Entry,
-        principal_id: &PrincipalId,
-        asked: &Asked,
-    ) -> Vec<ExplainedUnseen> {
+    pub(crate) fn unseen(&self, entry: &Entry, who: &Who, asked: &Asked) -> Vec<ExplainedUnseen> {
         if asked.unseen.is_empty() {
             return Vec::new();
         }
-        unseen::read_by(&asked.unseen, self.candidates(entry, principal_id))
+        unseen::read_by(&asked.unseen, self.candidates(entry, who))
     }
 
     /// The answer to all questions about a call: each must permit it. If a policy reads an argument and
     /// cannot see it, the call is denied, whether or not the policy would match.
-    fn answer_all(&self, entry: &Entry, principal_id: &PrincipalId, asked: &Asked) -> CedarAnswer {
-        let unseen = self.unseen(entry, principal_id, asked);
+    fn answer_all(&self, entry: &Entry, who: &Who, asked: &Asked) -> CedarAnswer {
+        let unseen = self.unseen(entry, who, asked);
         if let Some(detail) = unseen::refusal(&unseen) {
             let readers = unseen.into_iter().flat_map(|unseen| unseen.read_by).collect();
             return CedarAnswer::refuse(readers, detail);
@@ -175,23 +200,32 @@ impl PolicySet {
     /// `look` is called for each.
     pub(crate) fn judge<'a>(
         &'a self,
-        principal_id: &PrincipalId,
+        who: &Who,
         call: &Call,
+        facts: &Facts,
         mut look: impl FnMut(&'a Entry, &Call, &Asked),
     ) -> Result<CedarAnswer, Unaskable> {
-        let (entry, asked) = self.ask(principal_id, call)?;
-        let mut answer = self.answer_all(entry, principal_id, &asked);
+        let (entry, mut asked) = self.ask(who, call, facts)?;
+        let mut answer = self.answer_all(entry, who, &asked);
         look(entry, call, &asked);
+        let mut priced = std::mem::take(&mut asked.priced);
         let mut current = Cow::Borrowed(call);
         // The loop ends: each round lowers an argument, and the number of caps is finite.
         while let Some(capped) = capped(&current, &answer) {
-            let (entry, asked) = self.ask(principal_id, &capped)?;
-            answer = answer.and(self.answer_all(entry, principal_id, &asked));
+            let (entry, asked) = self.ask(who, &capped, facts)?;
+            answer = answer.and(self.answer_all(entry, who, &asked));
             look(entry, &capped, &asked);
+            priced = asked.priced;
             current = Cow::Owned(capped);
         }
         if let Some(detail) = default_above_cap(&answer.caps, &asked) {
             answer = CedarAnswer::refuse(answer.policies, detail);
+        }
+        // Of the call as it would be sent.
+        match budget::due(&priced) {
+            _ if answer.verdict == Verdict::Deny => {}
+            Ok(due) => answer.due = due,
+            Err(Refusal { budgets, detail }) => answer = CedarAnswer::refuse(budgets, detail),
         }
         answer.defaults = asked.defaults;
         Ok(answer)
@@ -234,10 +268,11 @@ impl fmt::Debug for PolicySet {
 
 impl Policy for PolicySet {
     fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
-        let PolicyRequest { principal_id, call } = request;
+        let PolicyRequest { principal_id, call, facts } = request;
         let standing = self.entries.get(call.name()).and_then(|entry| entry.standing.clone());
         let answer = standing.unwrap_or_else(|| {
-            let answer = self.judge(principal_id, call, |_, _, _| {});
+            let who = Who::of(principal_id, &facts.groups);
+            let answer = self.judge(&who, call, facts, |_, _, _| {});
             answer.unwrap_or_else(|unaskable| match unaskable {
                 Unaskable::OtherMode | Unaskable::OtherDefinition => {
                     CedarAnswer::refuse(BTreeSet::new(), unaskable.to_string())
@@ -248,12 +283,35 @@ impl Policy for PolicySet {
         answer.into_decision(self.digest)
     }
 
-    fn could_permit(&self, principal_id: &PrincipalId, action: &str) -> bool {
+    fn needs(&self, action: &str) -> FactNeeds {
+        self.entries.get(action).map(|entry| entry.needs).unwrap_or_default()
+    }
+
+    fn budgets(&self, payer: Payer<'_>, call: &Call) -> Vec<Covering> {
+        let Call::Server(call) = call else { return Vec::new() };
+        if self.budgets.is_empty() {
+            return Vec::new();
+        }
+        let who = Who::of(payer.principal_id, payer.groups);
+        let tool = &call.tool.name;
+        let covering = self
+            .budgets
+            .iter()
+            .filter(|it| it.is_about(tool) && it.is_for(&who.principal, &who.groups));
+        covering.map(|budget| budget.covering(payer, tool)).collect()
+    }
+
+    fn could_permit(
+        &self,
+        principal_id: &PrincipalId,
+        groups: &BTreeSet<String>,
+        action: &str,
+    ) -> bool {
         let Some(entry) = self.entries.get(action) else { return false };
-        let principal = PRINCIPAL.entity(principal_id.as_str());
+        let who = Who::of(principal_id, groups);
         let reaches = |effect| {
             let rules = self.rules_of(entry).filter(|rule| rule.effect == effect);
-            rules.map(|rule| rule.reach(&principal, &entry.subject)).max()
+            rules.map(|rule| rule.reach(&who, &entry.subject)).max()
         };
         reaches(Effect::Permit) > Some(Reach::None)
             && reaches(Effect::Forbid) < Some(Reach::EveryCall)

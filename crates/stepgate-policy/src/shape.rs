@@ -9,10 +9,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use cedar_policy::RestrictedExpression;
 use serde_json::{Map, Number, Value, json};
 use stepgate_core::digest::Digest;
+use stepgate_core::label::Flow;
 use stepgate_core::tool::{Mode, ToolName};
 
 use crate::cause::{Cause, EXACT_MAX};
+use crate::decimal::{DECIMAL_MAX, Decimal};
 use crate::limits::{ARGS_DEPTH_MAX, ATTRIBUTES_MAX};
+use crate::vocabulary::decimal;
 
 /// What policies need to know about a tool.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +28,8 @@ pub struct ToolShape {
     pub input_schema: Value,
     /// Arguments that policies do not see, because the gate passes them as digests.
     pub redacted: Vec<String>,
+    /// What its calls bring in and carry out, from the configuration.
+    pub flow: Flow,
     /// The digest that decisions on the tool are bound to: a call with another definition is denied.
     pub definition_digest: Digest,
     /// Whether an operator has accepted this definition. If not, no call of the tool reaches policies, and
@@ -61,7 +66,10 @@ impl ToolShape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     String,
+    /// A whole number.
     Long,
+    /// A number with up to four decimal places.
+    Decimal,
     Bool,
     Set(Box<Shape>),
     Record(Record),
@@ -127,6 +135,10 @@ struct Held {
 impl Held {
     fn always(shape: Shape) -> Self {
         Self { shape, always: true, blind: BTreeSet::new() }
+    }
+
+    fn number(shape: Shape, schema: &Value) -> Self {
+        Self { blind: blind_numbers(&shape, schema), ..Self::always(shape) }
     }
 
     fn or_null(mut self, nullable: bool) -> Self {
@@ -205,14 +217,8 @@ impl<'a> Reader<'a> {
         match kind {
             "string" => Ok(Held::always(Shape::String)),
             "boolean" => Ok(Held::always(Shape::Bool)),
-            "integer" => {
-                let blind = if is_exact(schema) { None } else { Some(Cause::TooLarge) };
-                Ok(Held { blind: blind.into_iter().collect(), ..Held::always(Shape::Long) })
-            }
-            "number" => {
-                let blind = BTreeSet::from([Cause::Fraction, Cause::TooLarge]);
-                Ok(Held { shape: Shape::Long, always: false, blind })
-            }
+            "integer" => Ok(Held::number(Shape::Long, schema)),
+            "number" => Ok(Held::number(Shape::Decimal, schema)),
             "array" if schema.get("prefixItems").is_none() => {
                 let items = schema.get("items").ok_or(Cause::Untyped)?;
                 let Held { shape, always, mut blind } = self.held(items, depth_left - 1)?;
@@ -236,11 +242,8 @@ impl<'a> Reader<'a> {
 
     /// A choice of fixed values of one type, or one type or null.
     fn held_without_type(&mut self, schema: &'a Value, depth_left: usize) -> Result<Held, Cause> {
-        if let Some(values) = schema.get("enum").and_then(Value::as_array) {
+        if let Some(values) = fixed_values(schema) {
             return held_by_all(values);
-        }
-        if let Some(value) = schema.get("const") {
-            return held_by_all(std::slice::from_ref(value));
         }
         let choices = schema.get("anyOf").or_else(|| schema.get("oneOf"));
         let choices = choices.and_then(Value::as_array).ok_or(Cause::Untyped)?;
@@ -260,7 +263,7 @@ impl Record {
             causes.extend(&attribute.blind);
             match &attribute.seen {
                 Ok(Shape::Record(inner)) => inner.blind(causes),
-                Ok(Shape::String | Shape::Long | Shape::Bool | Shape::Set(_)) => {}
+                Ok(Shape::String | Shape::Long | Shape::Decimal | Shape::Bool | Shape::Set(_)) => {}
                 Err(cause) => {
                     causes.insert(*cause);
                 }
@@ -368,14 +371,32 @@ fn is_open(schema: &Value) -> bool {
     others.any(|others| *others != Value::Bool(false))
 }
 
-/// Whether a double holds every integer of the schema exactly.
-fn is_exact(schema: &Value) -> bool {
+/// The values that a schema allows, if it lists them.
+fn fixed_values(schema: &Value) -> Option<&[Value]> {
+    let listed = schema.get("enum").and_then(Value::as_array).map(Vec::as_slice);
+    listed.or_else(|| schema.get("const").map(std::slice::from_ref))
+}
+
+/// Kinds of a schema's numbers that a shape does not hold.
+fn blind_numbers(shape: &Shape, schema: &Value) -> BTreeSet<Cause> {
+    if let Some(values) = fixed_values(schema) {
+        let numbers = values.iter().filter(|value| value.is_number());
+        return numbers.filter_map(|number| scalar(shape, number).err()).collect();
+    }
+    let is_decimal = *shape == Shape::Decimal;
+    let (max, beyond) = match is_decimal {
+        true => (DECIMAL_MAX, Cause::BeyondDecimal),
+        false => (EXACT_MAX, Cause::TooLarge),
+    };
     let bound = |names: [&str; 2]| {
         let mut bounds = names.into_iter().filter_map(|name| schema.get(name)?.as_f64());
-        bounds.any(|bound| bound.abs() <= EXACT_MAX)
+        bounds.any(|bound| bound.abs() <= max)
     };
-    bound(["minimum", "exclusiveMinimum"]) && bound(["maximum", "exclusiveMaximum"])
-        || schema.get("enum").is_some()
+    let is_bounded =
+        bound(["minimum", "exclusiveMinimum"]) && bound(["maximum", "exclusiveMaximum"]);
+    let is_coarse = schema.get("multipleOf").is_some_and(|step| scalar(shape, step).is_ok());
+    let too_fine = (is_decimal && !is_coarse).then_some(Cause::TooFine);
+    too_fine.into_iter().chain((!is_bounded).then_some(beyond)).collect()
 }
 
 /// The only choice that is not null, and whether null is allowed as well.
@@ -391,16 +412,10 @@ fn the_one_beside_null(
 }
 
 fn held_by_all(values: &[Value]) -> Result<Held, Cause> {
-    let shape = match values.first() {
-        Some(Value::String(_)) => Shape::String,
-        Some(Value::Bool(_)) => Shape::Bool,
-        Some(Value::Number(_)) => Shape::Long,
-        None | Some(Value::Null | Value::Array(_) | Value::Object(_)) => {
-            return Err(Cause::Untyped);
-        }
-    };
-    let all = values.iter().all(|value| scalar(&shape, value).is_ok());
-    if all { Ok(Held::always(shape)) } else { Err(Cause::Untyped) }
+    let mut shapes = [Shape::String, Shape::Bool, Shape::Long, Shape::Decimal].into_iter();
+    let holds_all = |shape: &Shape| values.iter().all(|value| scalar(shape, value).is_ok());
+    let shape = shapes.find(holds_all).filter(|_| !values.is_empty());
+    shape.map(Held::always).ok_or(Cause::Untyped)
 }
 
 /// The value, if it has this type and can be held exactly; otherwise the cause.
@@ -409,16 +424,23 @@ pub(crate) fn scalar(shape: &Shape, value: &Value) -> Result<RestrictedExpressio
         (Shape::String, Value::String(text)) => Ok(RestrictedExpression::new_string(text.clone())),
         (Shape::Bool, Value::Bool(truth)) => Ok(RestrictedExpression::new_bool(*truth)),
         (Shape::Long, Value::Number(number)) => long(number).map(RestrictedExpression::new_long),
+        (Shape::Decimal, Value::Number(number)) => Ok(decimal(Decimal::of(number)?)),
         (_, Value::Null) => Err(Cause::Null),
-        (Shape::String | Shape::Bool | Shape::Long | Shape::Set(_) | Shape::Record(_), _) => {
-            Err(Cause::OtherType)
-        }
+        (
+            Shape::String
+            | Shape::Bool
+            | Shape::Long
+            | Shape::Decimal
+            | Shape::Set(_)
+            | Shape::Record(_),
+            _,
+        ) => Err(Cause::OtherType),
     }
 }
 
 /// A whole number in any spelling (`20`, `20.0`, `2e1`) that a double holds exactly: a journal cannot
 /// distinguish other numbers.
-fn long(number: &Number) -> Result<i64, Cause> {
+pub(crate) fn long(number: &Number) -> Result<i64, Cause> {
     let value = number.as_f64().ok_or(Cause::TooLarge)?;
     if value.fract() != 0.0 {
         return Err(Cause::Fraction);
@@ -440,6 +462,7 @@ impl Shape {
         match self {
             Self::String => json!({ "type": "String" }),
             Self::Long => json!({ "type": "Long" }),
+            Self::Decimal => json!({ "type": "Extension", "name": "decimal" }),
             Self::Bool => json!({ "type": "Boolean" }),
             Self::Set(element) => json!({ "type": "Set", "element": element.to_schema() }),
             Self::Record(record) => record.to_schema(),

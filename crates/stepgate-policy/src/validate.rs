@@ -10,9 +10,10 @@ use cedar_policy::{
 use miette::Diagnostic;
 use stepgate_core::action::Action;
 
-use crate::cause::Cause;
+use crate::advice;
 use crate::finding::{FilePosition, Finding, Severity, message_of, offset_of};
 use crate::literal::{Known, listed};
+use crate::reads::Reads;
 use crate::rule::Rule;
 use crate::schema::{CORE_GROUP, groups};
 use crate::shape::{Record, Shape, ToolShape};
@@ -23,24 +24,26 @@ use crate::vocabulary::ACTION;
 pub(crate) fn validate(
     schema: Schema,
     rules: &[Rule],
-    tools: &[ToolShape],
     shapes: &[Record],
+    known: &Known<'_>,
     findings: &mut Vec<Finding>,
 ) -> Result<(), String> {
+    let tools = known.tools;
     let set = cedar_policy::PolicySet::from_policies(rules.iter().map(|rule| rule.policy.clone()))
         .map_err(|error| error.to_string())?;
     let result = Validator::new(schema).validate(&set, ValidationMode::Strict);
     let rule_of: HashMap<PolicyId, &Rule> =
         rules.iter().map(|rule| (PolicyId::new(&rule.name), rule)).collect();
     for error in result.validation_errors() {
-        let message = format!("{}{}", message_of(error), way_out(error));
-        findings.extend(rule_of.get(error.policy_id()).map(|rule| found(rule, error, message)));
+        let Some(rule) = rule_of.get(error.policy_id()) else { continue };
+        let retyped = retyped(rule, error, &covered(rule, tools.iter().zip(shapes)));
+        let way_out = retyped.unwrap_or_else(|| way_out(error).to_owned());
+        findings.push(found(rule, error, format!("{}{way_out}", message_of(error))));
     }
     for warning in result.validation_warnings() {
         let rule = rule_of.get(warning.policy_id());
         findings.extend(rule.map(|rule| warned(rule, tools, warning)));
     }
-    let known = Known::new(tools);
     for rule in rules {
         let refusals: BTreeSet<String> = rule
             .policy
@@ -52,7 +55,32 @@ pub(crate) fn validate(
         findings.extend(wrong_caps(rule, tools));
         findings.extend(unseen(rule, tools.iter().zip(shapes)));
     }
+    findings.extend(undeclared(rules, tools));
     Ok(())
+}
+
+/// Tools of which the configuration does not say what they bring into a session, where a policy asks for that: what the
+/// operator forgot would let calls pass.
+fn undeclared(rules: &[Rule], tools: &[ToolShape]) -> Option<Finding> {
+    const SHOWN_MAX: usize = 8;
+    let rule = rules.iter().find(|rule| Reads::labels_of(&rule.policy))?;
+    let is_undeclared = |tool: &&ToolShape| tool.is_accepted && tool.flow.is_undeclared;
+    let names: Vec<String> =
+        tools.iter().filter(is_undeclared).map(|tool| format!("`{}`", tool.name)).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let more = if names.len() > SHOWN_MAX { ", …" } else { "" };
+    let shown: Vec<&str> = names.iter().take(SHOWN_MAX).map(String::as_str).collect();
+    let message = format!(
+        "`{}` asks what the session has read, and {} tools are not declared: {}{more}; their results bring no label in. \
+         Say in stepgate.toml what they are: `reads = [\"untrusted\"]`, or `reads = []` where strangers write nothing into \
+         their results (`stepgate policy init` asks for each)",
+        rule.name,
+        names.len(),
+        shown.join(", "),
+    );
+    Some(rule.finding(Severity::Warning, message))
 }
 
 fn found(rule: &Rule, diagnostic: &dyn Diagnostic, message: String) -> Finding {
@@ -69,16 +97,39 @@ fn way_out(error: &ValidationError) -> &'static str {
              correct the name"
         }
         ValidationError::UnrecognizedEntityType(_) => {
-            "; the types are `Principal`, `Path`, `Tool`, `Server` and `Action`"
+            "; the types are `Principal`, `Group`, `Path`, `Tool`, `Server`, `Action`, `Label` and `Window`"
         }
         ValidationError::UnsafeAttributeAccess(_) => {
-            "; policies see `context.args`, `context.mode`, `context.server` and \
-             `context.unseen`, and of the arguments those that the tool's schema types: see \
+            "; policies see `context.args`, `context.mode`, `context.server`, `context.unseen`, \
+             `context.reads`, `context.sends`, `context.session.labels`, `context.schedule` and `context.used`, and of the arguments those that the tool's schema types: see \
              docs/policy.md"
         }
         ValidationError::UnsafeOptionalAttributeAccess(_) => "; it can be absent: ask `has` first",
+        ValidationError::NonLitExtConstructor(_) => {
+            "; `decimal` takes a text in the policy, as in `decimal(\"99.5\")`; arguments that are a \
+             `number` in the tool's schema are decimals already"
+        }
         _ => "; see docs/policy.md for what policies can say",
     }
+}
+
+/// What to write where Cedar's types do not fit.
+fn retyped(
+    rule: &Rule,
+    error: &ValidationError,
+    tools: &[(&ToolShape, &Record)],
+) -> Option<String> {
+    let (ValidationError::UnexpectedType(_)
+    | ValidationError::IncompatibleTypes(_)
+    | ValidationError::FunctionArgumentValidation(_)) = error
+    else {
+        return None;
+    };
+    let label = error.labels()?.next()?;
+    let place = label.offset()..label.offset() + label.len();
+    let tools: Vec<_> = tools.iter().map(|(tool, args)| (tool.name.as_str(), *args)).collect();
+    let advice = advice::for_types(&rule.policy, &rule.source, place, &tools)?;
+    Some(format!("; {advice}"))
 }
 
 /// A warning of Cedar, or a note where it only means that nothing is configured yet.
@@ -128,6 +179,14 @@ fn empty_group(rule: &Rule, tools: &[ToolShape]) -> Option<&'static str> {
 fn covers(rule: &Rule, tool: &ToolShape) -> bool {
     let group = ACTION.entity(tool.mode.as_str());
     rule.can_match(&ACTION.entity(tool.name.as_str()), &group)
+}
+
+/// The accepted tools that a policy is about, with their arguments.
+fn covered<'a>(
+    rule: &Rule,
+    tools: impl Iterator<Item = (&'a ToolShape, &'a Record)>,
+) -> Vec<(&'a ToolShape, &'a Record)> {
+    tools.filter(|(tool, _)| tool.is_accepted && covers(rule, tool)).collect()
 }
 
 fn covers_core(rule: &Rule) -> bool {
@@ -192,7 +251,7 @@ fn wrong_cap(argument: &str, tools: &[&ToolShape]) -> Option<String> {
 fn can_be_capped(tool: &ToolShape, argument: &str) -> bool {
     let args = tool.args();
     let shape = args.attributes.get(argument).and_then(|attribute| attribute.seen.as_ref().ok());
-    shape.is_none_or(|shape| *shape == Shape::Long)
+    shape.is_none_or(|shape| matches!(shape, Shape::Long | Shape::Decimal))
 }
 
 /// Arguments that a policy reads and cannot always see: a call with such a value is denied.
@@ -201,14 +260,14 @@ fn unseen<'a>(
     tools: impl Iterator<Item = (&'a ToolShape, &'a Record)>,
 ) -> Vec<Finding> {
     let mut blind: BTreeMap<BlindSpot, Vec<&str>> = BTreeMap::new();
-    for (tool, args) in tools.filter(|(tool, _)| tool.is_accepted && covers(rule, tool)) {
+    for (tool, args) in covered(rule, tools) {
         for spot in blind_spots(rule, args) {
             blind.entry(spot).or_default().push(tool.name.as_str());
         }
     }
     let found = blind.into_iter().map(|(spot, names)| {
         // Legitimate calls seldom have such a number, so it is only a note and not reported at every start.
-        let is_rare = spot.causes.iter().all(|cause| *cause == Cause::TooLarge);
+        let is_rare = spot.causes.iter().all(|cause| cause.is_rare());
         let severity = if is_rare { Severity::Note } else { Severity::Warning };
         let message = format!(
             "{}: a call of {} with such a value is denied; see \"What policies see\" in docs/policy.md",

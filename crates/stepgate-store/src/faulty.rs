@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use stepgate_core::approval::Approval;
+use stepgate_core::budget::{Account, Balance, BudgetName, Window};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    Alone, ApprovalQuery, Approvals, Audited, Audits, Counts, Cursor, Cursors, Dossier, EventQuery,
-    Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs,
-    SessionQuery, Sessions, StepCommit, Store, StoreError, TurnQuery, Unfinished, Writes,
+    Alone, ApprovalQuery, Approvals, Audited, Audits, Budgets, Counts, Cursor, Cursors, Dossier,
+    EventQuery, Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery,
+    Runs, SessionQuery, Sessions, StepCommit, Store, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -205,11 +207,19 @@ forward_while_alive!(Approvals {
     open_approvals(principal_id: Option<&PrincipalId>) -> u64;
 });
 
+forward_while_alive!(Budgets {
+    used(accounts: &[Account]) -> Vec<Decimal>;
+    accounts(budget: &BudgetName, window: Window, limit: usize) -> Vec<Balance>;
+    balances() -> Vec<Balance>;
+});
+
 forward_while_alive!(Events {
     events_by_id(event_ids: &[ArtifactId]) -> Vec<Event>;
     events(query: EventQuery) -> Vec<PlacedEvent>;
     opened_turns(query: TurnQuery) -> Vec<Event>;
     last_position() -> u64;
+    last_loose_position() -> u64;
+    committed_loose_position() -> Option<u64>;
     loose_page(after: u64, limit: usize) -> Vec<(u64, LinkedEvent)>;
 });
 

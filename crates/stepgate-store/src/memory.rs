@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stepgate_core::approval::Approval;
+use stepgate_core::budget::{Account, Balance, BudgetName, Window};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::lock::locked;
 use stepgate_core::ports::{
-    Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Counts, Cursor, Cursors, Dossier,
-    EventQuery, Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery,
-    Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
+    Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Budgets, Counts, Cursor, Cursors,
+    Dossier, EventQuery, Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
+    RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -97,7 +99,7 @@ impl MemoryStore {
 #[async_trait]
 impl Writes for MemoryStore {
     async fn commit(&self, commit: StepCommit) -> Result<()> {
-        self.write(Write::Step(Box::new(Step::of(commit)))).map(drop)
+        self.write(Write::Step(Box::new(Step::of(commit, None)))).map(drop)
     }
 
     async fn append_event(&self, event: Event) -> Result<()> {
@@ -223,10 +225,41 @@ impl Approvals for MemoryStore {
 }
 
 #[async_trait]
+impl Budgets for MemoryStore {
+    async fn used(&self, accounts: &[Account]) -> Result<Vec<Decimal>> {
+        let rows = self.rows();
+        let used = |account: &Account| rows.accounts.get(account).copied().unwrap_or_default();
+        Ok(accounts.iter().map(used).collect())
+    }
+
+    async fn accounts(
+        &self,
+        budget: &BudgetName,
+        window: Window,
+        limit: usize,
+    ) -> Result<Vec<Balance>> {
+        let mut found = self.balances().await?;
+        found.retain(|it| it.account.budget == *budget && it.account.window == window);
+        // The rows come in the order of their keys, which the sort keeps for equal amounts.
+        found.sort_by_key(|balance| std::cmp::Reverse(balance.used));
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    async fn balances(&self) -> Result<Vec<Balance>> {
+        let rows = self.rows();
+        let balance = |(account, used): (&Account, &Decimal)| Balance {
+            account: account.clone(),
+            used: *used,
+        };
+        Ok(rows.accounts.iter().map(balance).collect())
+    }
+}
+
+#[async_trait]
 impl Events for MemoryStore {
     async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>> {
-        let is_asked_for = |event: &&Event| event_ids.contains(&event.event_id);
-        Ok(self.rows().history.iter().filter(is_asked_for).cloned().collect())
+        Ok(self.rows().events_by_id(event_ids))
     }
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>> {
@@ -239,6 +272,14 @@ impl Events for MemoryStore {
 
     async fn last_position(&self) -> Result<u64> {
         Ok(self.rows().history.len() as u64)
+    }
+
+    async fn last_loose_position(&self) -> Result<u64> {
+        Ok(self.rows().loose.last().map_or(0, |(position, _)| *position))
+    }
+
+    async fn committed_loose_position(&self) -> Result<Option<u64>> {
+        self.last_loose_position().await.map(Some)
     }
 
     async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<(u64, LinkedEvent)>> {

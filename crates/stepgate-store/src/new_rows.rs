@@ -1,6 +1,9 @@
 //! The rows that a plan adds: the values in the order of their table's columns, after the position.
 
 use stepgate_core::approval::Approval;
+use stepgate_core::budget::Account;
+use stepgate_core::decimal::Decimal;
+use stepgate_core::digest::Digest;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{IdempotencyKey, PrincipalId, RunId};
@@ -9,7 +12,7 @@ use stepgate_core::json::canonical;
 use stepgate_core::record::Record;
 use stepgate_core::session::{Head, Link, Session};
 
-use crate::plan::NewRun;
+use crate::plan::{NewRun, Rows};
 use crate::tables::Cell;
 
 /// A session, with an empty chain.
@@ -45,30 +48,50 @@ pub(crate) fn run_row(new: NewRun<'_>) -> Vec<Cell<'_>> {
     ]
 }
 
-pub(crate) fn entry_row(appended: &Appended, link: Option<Link>) -> Vec<Cell<'_>> {
+/// What a commit adds to a trace; none where it adds nothing.
+pub(crate) fn chunk_row<'a>(rows: &'a Rows<'_>) -> Option<Vec<Cell<'a>>> {
+    let (packed, (run_id, _)) = (rows.packed?, rows.trace?);
+    let first = rows.entries.first();
+    let link = match rows.record {
+        Some((_, link)) => Some(link),
+        None => first.and_then(|(_, link)| *link),
+    };
+    let bytes = |digest: Digest| Cell::Bytes(digest.as_bytes().to_vec().into());
+    Some(vec![
+        Cell::text_of(run_id),
+        first.map(|(appended, _)| appended.entry.sequence_number).into(),
+        u64::try_from(rows.entries.len()).unwrap_or(u64::MAX).into(),
+        u64::from(rows.checkpoint.is_some()).into(),
+        u64::from(rows.record.is_some()).into(),
+        link.map(|link| link.number).into(),
+        link.map(|link| bytes(link.prev)).into(),
+        link.map(|link| bytes(link.digest)).into(),
+        packed.into(),
+    ])
+}
+
+/// An entry in a chunk.
+pub(crate) fn entry_row(appended: &Appended) -> Vec<Cell<'_>> {
     let Appended { entry, artifact } = appended;
-    let mut row = vec![
-        Cell::text_of(entry.trace_id),
+    vec![
         entry.sequence_number.into(),
-        Cell::text_of(entry.prev_entry_digest),
-        Cell::text_of(entry.entry_digest),
-        Cell::text_of(entry.ts),
         entry.from_state.as_str().into(),
         entry.to_state.as_str().into(),
         entry.artifact_type.as_str().into(),
-        Cell::text_of(entry.artifact_id),
-        Cell::text_of(entry.artifact_digest),
         entry.tool_call_id.map(Cell::text_of).into(),
         entry.idempotency_key.as_ref().map(IdempotencyKey::as_str).into(),
+        Cell::text_of(entry.prev_entry_digest),
+        Cell::text_of(entry.entry_digest),
+        Cell::text_of(entry.ts),
+        Cell::text_of(entry.artifact_id),
+        Cell::text_of(entry.artifact_digest),
         artifact.text.as_str().into(),
-    ];
-    row.extend(link_cells(link));
-    row
+    ]
 }
 
+/// A checkpoint in a chunk.
 pub(crate) fn checkpoint_row(checkpoint: &Checkpoint) -> Vec<Cell<'_>> {
     vec![
-        Cell::text_of(checkpoint.trace_id),
         checkpoint.checkpoint_sequence_number.into(),
         Cell::Text(canonical::text_of(&checkpoint.checkpoint_state).into()),
         Cell::text_of(checkpoint.checkpoint_digest),
@@ -116,14 +139,18 @@ pub(crate) fn event_row(event: &Event, link: Option<Link>) -> Vec<Cell<'_>> {
     row
 }
 
-pub(crate) fn record_row(record: &Record, link: Link) -> Vec<Cell<'_>> {
-    let mut row = vec![
-        Cell::text_of(record.run_id),
-        record.text.as_str().into(),
-        Cell::text_of(record.digest),
-    ];
-    row.extend(link_cells(Some(link)));
-    row
+/// A record in a chunk.
+pub(crate) fn record_row(record: &Record) -> Vec<Cell<'_>> {
+    vec![record.text.as_str().into(), Cell::text_of(record.digest)]
+}
+
+pub(crate) fn account_row(account: &Account, used: Decimal) -> Vec<Cell<'_>> {
+    vec![
+        account.budget.as_str().into(),
+        Cell::text_of(account.window),
+        account.key.as_str().into(),
+        Cell::Number(used.units()),
+    ]
 }
 
 pub(crate) fn sealed_row(run_id: RunId, payload: &[u8]) -> Vec<Cell<'_>> {

@@ -7,6 +7,8 @@
 mod check;
 
 use stepgate_core::approval::Approval;
+use stepgate_core::budget::{Account, BudgetChange};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{self, Event};
 use stepgate_core::idempotency::Binding;
@@ -41,11 +43,13 @@ pub(crate) struct Step {
     has_sound_checkpoint: bool,
     /// Digest of the arrival and of the events, where an OPEN link will need them.
     opening: Option<(Digest, Digest)>,
+    /// What it adds to its trace, packed as SQL engines store it.
+    packed: Option<Vec<u8>>,
 }
 
 impl Step {
     /// Computes the digests of a commit, on the caller's thread.
-    pub(crate) fn of(commit: StepCommit) -> Self {
+    pub(crate) fn of(commit: StepCommit, packed: Option<Vec<u8>>) -> Self {
         let mut entries = commit.entries.iter().map(|appended| &appended.entry);
         let unhashed = entries.find(|entry| !entry.has_its_digest());
         let opening = match (&commit.open, &commit.record) {
@@ -54,7 +58,7 @@ impl Step {
         };
         let unhashed = unhashed.map(|entry| entry.sequence_number);
         let has_sound_checkpoint = commit.checkpoint.as_ref().is_none_or(Checkpoint::is_sound);
-        Self { unhashed, has_sound_checkpoint, opening, commit }
+        Self { unhashed, has_sound_checkpoint, opening, packed, commit }
     }
 
     pub(crate) fn commit(&self) -> &StepCommit {
@@ -131,6 +135,9 @@ pub(crate) trait View {
     /// Whether a run has asked for an approval.
     fn has_approval(&mut self, run_id: RunId) -> Result<bool>;
 
+    /// How much of an account is used; none where it was never charged.
+    fn used(&mut self, account: &Account) -> Result<Option<Decimal>>;
+
     /// Whether a trace has a checkpoint at this sequence number.
     fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool>;
 }
@@ -147,11 +154,15 @@ pub(crate) struct Rows<'a> {
     pub(crate) approval: Option<&'a ApprovalChange>,
     pub(crate) key: Option<&'a KeyChange>,
     pub(crate) change: Option<RunChange<'a>>,
+    /// Accounts of budgets that change, each once.
+    pub(crate) accounts: Vec<AccountChange<'a>>,
     /// Events, with the links of those that no OPEN or CLOSE covers.
     pub(crate) events: Vec<(&'a Event, Option<Link>)>,
     /// An original payload that is stored apart, or erased.
     pub(crate) sealed: Option<SealedChange<'a>>,
     pub(crate) record: Option<(&'a Record, Link)>,
+    /// Entries, checkpoint and record, as SQL engines store them.
+    pub(crate) packed: Option<&'a [u8]>,
     /// The state of the trace afterwards.
     pub(crate) trace: Option<(RunId, Trace)>,
     /// The state of the session afterwards.
@@ -179,6 +190,16 @@ pub(crate) enum RunChange<'a> {
     End(&'a Record),
 }
 
+/// The change to an account of a budget.
+#[derive(Clone, Debug)]
+pub(crate) struct AccountChange<'a> {
+    pub(crate) account: Account,
+    pub(crate) change: &'a BudgetChange,
+    /// What was used before; none where there is no row yet.
+    pub(crate) before: Option<Decimal>,
+    pub(crate) after: Decimal,
+}
+
 /// The change to an original payload that is stored apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SealedChange<'a> {
@@ -199,9 +220,11 @@ impl Rows<'_> {
             approval,
             key,
             change,
+            accounts,
             events,
             sealed,
             record,
+            packed: _,
             trace: _,
             chain: _,
             answer: _,
@@ -213,6 +236,7 @@ impl Rows<'_> {
             && approval.is_none()
             && key.is_none()
             && change.is_none()
+            && accounts.is_empty()
             && events.is_empty()
             && sealed.is_none()
             && record.is_none()
@@ -240,6 +264,7 @@ fn plan_step<'a>(step: &'a Step, view: &mut impl View) -> Result<Rows<'a>> {
     check::key_is_free(commit, view)?;
     check::approval_is_open(commit, view)?;
     check::sealed_with_its_run(commit)?;
+    let accounts = check::budgets_allow(commit, view)?;
 
     let record = commit.record.as_ref();
     let mut links = Linking::new(place.session_id, chain.head);
@@ -254,8 +279,10 @@ fn plan_step<'a>(step: &'a Step, view: &mut impl View) -> Result<Rows<'a>> {
         approval: commit.approval.as_ref(),
         key: commit.key.as_ref(),
         change: change_of(commit),
+        accounts,
         sealed: sealed_change_of(commit, before.as_ref()),
         events: commit.events.iter().map(|event| (event, None)).collect(),
+        packed: step.packed.as_deref(),
         ..Rows::default()
     };
     link_step(step, view, &mut links, &mut rows)?;

@@ -1,8 +1,10 @@
 //! The store in PostgreSQL: any number of nodes on one database.
 
+mod servers;
 mod open;
 mod pooler;
 mod schema;
+mod moving;
 mod link;
 mod writer;
 mod facts;
@@ -27,22 +29,26 @@ use std::time::Duration;
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
 use stepgate_core::approval::Approval;
+use stepgate_core::budget::{Account, Balance, BudgetName, Window};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateError};
 use stepgate_core::ports::{
-    Announce, Announcement, ApprovalQuery, Approvals, Audited, Audits, Counts, Cursor, Cursors,
-    Dossier, EventQuery, Events, Journals, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent,
-    Recollection, RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery,
-    Unfinished, Unreached, Writes,
+    Announce, Announcement, ApprovalQuery, Approvals, Audited, Audits, Budgets, Counts, Cursor,
+    Cursors, Dossier, EventQuery, Events, Journals, LinkedEvent, Locks, Moment, Node, Nodes,
+    PlacedEvent, Recollection, RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError,
+    TurnQuery, Unfinished, Unreached, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
+use stepgate_core::spans::COMMIT;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_postgres::Row;
+use tracing::instrument;
 
 pub use backup::Restoring;
 pub use error::OpenError;
@@ -51,12 +57,13 @@ pub use roofline::Scratch;
 
 use crate::Result;
 use crate::announcer::Announcer;
+use crate::chunk::{self, Chunk};
 use crate::locks::TraceLocks;
 use crate::plan::{Step, Write};
-use crate::rows::{binding_from, event_from};
+use crate::rows::{balance_from, binding_from, event_from};
 use crate::search::{COUNTED_MAX, Finder, with_one_name};
 use crate::select::{self, Engine, Select};
-use crate::tables::{CURSORS, EFFECTS, LOOSE_EVENTS};
+use crate::tables::{BUDGET_ACCOUNTS, CURSORS, EFFECTS, LOOSE_EVENTS};
 use cells::{all, one};
 use link::{Around, Failed, Query, send};
 use listen::Listener;
@@ -108,7 +115,7 @@ impl PostgresStore {
     /// Opens a store as one of its nodes, and creates or migrates its tables as needed.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, OpenError> {
         let address = Address::of(url, &options)?;
-        let pool = address.pool(&options, false);
+        let pool = address.pool(&options);
         drop(open::first(&pool, &address.shown, false).await?);
         let shown = address.shown.clone();
         let other = |error: StoreError| OpenError::Other { shown, detail: error.to_string() };
@@ -134,7 +141,7 @@ impl PostgresStore {
     /// whatever nodes write meanwhile.
     pub async fn open_read_only(url: &str, options: PostgresOptions) -> Result<Self, OpenError> {
         let address = Address::of(url, &options)?;
-        let pool = address.pool(&options, true);
+        let pool = address.pool(&options);
         let connection = open::first(&pool, &address.shown, true).await?;
         let lines = Lines::new(&address, &options);
         // The snapshot is taken by the first read.
@@ -260,8 +267,13 @@ impl Readers {
 
 #[async_trait]
 impl Writes for PostgresStore {
+    #[instrument(
+        target = COMMIT, name = "commit", level = "debug", skip_all,
+        fields(otel.kind = "client", db.system.name = "postgresql", db.operation.name = "COMMIT")
+    )]
     async fn commit(&self, commit: StepCommit) -> Result<()> {
-        self.write(Write::Step(Box::new(Step::of(commit)))).await.map(drop)
+        let packed = chunk::packed(&commit);
+        self.write(Write::Step(Box::new(Step::of(commit, packed)))).await.map(drop)
     }
 
     async fn append_event(&self, event: Event) -> Result<()> {
@@ -310,12 +322,13 @@ impl Journals for PostgresStore {
     }
 
     async fn list_log_entries(&self, trace_id: RunId, after_seq: u64) -> Result<Vec<Appended>> {
-        let rows = self.readers.all(select::entries(trace_id, after_seq)).await?;
-        Ok(rows.into_iter().map(|(appended, _)| appended).collect())
+        let chunks = self.readers.all(select::chunks(trace_id)).await?;
+        Ok(Chunk::joined(chunks).entries_after(after_seq))
     }
 
     async fn load_latest_checkpoint(&self, trace_id: RunId) -> Result<Option<Checkpoint>> {
-        self.readers.one(select::latest_checkpoint(trace_id)).await
+        let chunks = self.readers.all(select::chunks(trace_id)).await?;
+        Ok(Chunk::joined(chunks).checkpoints.pop())
     }
 }
 
@@ -409,6 +422,36 @@ impl Approvals for PostgresStore {
 }
 
 #[async_trait]
+impl Budgets for PostgresStore {
+    async fn used(&self, accounts: &[Account]) -> Result<Vec<Decimal>> {
+        let query = read::accounts(accounts.iter(), "");
+        let rows = match self.desk {
+            Some(_) => self.point.ask(query).await?,
+            None => self.readers.rows(query).await?,
+        };
+        let found = all(&rows, BUDGET_ACCOUNTS, balance_from)?;
+        let used = |account: &Account| {
+            let balance = found.iter().find(|balance| balance.account == *account);
+            balance.map(|balance| balance.used).unwrap_or_default()
+        };
+        Ok(accounts.iter().map(used).collect())
+    }
+
+    async fn accounts(
+        &self,
+        budget: &BudgetName,
+        window: Window,
+        limit: usize,
+    ) -> Result<Vec<Balance>> {
+        self.readers.all(select::accounts(budget, window, limit)).await
+    }
+
+    async fn balances(&self) -> Result<Vec<Balance>> {
+        self.readers.all(select::balances()).await
+    }
+}
+
+#[async_trait]
 impl Events for PostgresStore {
     async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>> {
         let rows = self.readers.rows(read::events_by_id(event_ids)).await?;
@@ -425,6 +468,22 @@ impl Events for PostgresStore {
 
     async fn last_position(&self) -> Result<u64> {
         Ok(self.readers.one(list::last_position()).await?.unwrap_or(0))
+    }
+
+    async fn last_loose_position(&self) -> Result<u64> {
+        let select = select::last_loose_position(Engine::Postgres);
+        let position = match self.desk {
+            Some(_) => {
+                let (table, read) = (select.table, select.read);
+                one(&self.point.ask(select.into()).await?, table, read)?
+            }
+            None => self.readers.one(select).await?,
+        };
+        Ok(position.unwrap_or(0))
+    }
+
+    async fn committed_loose_position(&self) -> Result<Option<u64>> {
+        Ok(self.desk.as_ref().and_then(|desk| desk.writer.committed_loose_position()))
     }
 
     async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<(u64, LinkedEvent)>> {

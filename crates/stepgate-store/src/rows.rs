@@ -6,6 +6,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use stepgate_core::approval::{Approval, ApprovalStatus, Resolution, StoredContext};
+use stepgate_core::budget::{Account, AccountKey, Balance};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::idempotency::Binding;
@@ -21,7 +23,7 @@ use stepgate_core::session::{Head, Link, Session, SessionKind};
 
 use crate::Result;
 use crate::plan::Chain;
-use crate::tables::Table;
+use crate::tables::{self, Table};
 
 /// One row of an engine. The error says what the cell contains instead.
 pub(crate) trait Row {
@@ -31,8 +33,8 @@ pub(crate) trait Row {
     /// A number, where there is one.
     fn number(&self, column: &str) -> Result<Option<i64>, String>;
 
-    /// Bytes.
-    fn bytes(&self, column: &str) -> Result<&[u8], String>;
+    /// Bytes, where there are any.
+    fn bytes(&self, column: &str) -> Result<Option<&[u8]>, String>;
 
     /// A text from outside Stepgate, where there is one: it may contain any character.
     fn free_text(&self, column: &str) -> Result<Option<String>, String> {
@@ -85,8 +87,22 @@ impl<'a> Cells<'a> {
         self.maybe_number(column)?.ok_or_else(|| self.mismatch(column, "is empty"))
     }
 
-    pub(crate) fn bytes(&self, column: &str) -> Result<&[u8]> {
+    pub(crate) fn maybe_bytes(&self, column: &str) -> Result<Option<&[u8]>> {
         self.row.bytes(column).map_err(|why| self.mismatch(column, why))
+    }
+
+    pub(crate) fn bytes(&self, column: &str) -> Result<&[u8]> {
+        self.maybe_bytes(column)?.ok_or_else(|| self.mismatch(column, "is empty"))
+    }
+
+    /// A digest, as text or as bytes.
+    fn maybe_digest(&self, column: &str) -> Result<Option<Digest>> {
+        if self.table.kind(column) != tables::Kind::Bytes {
+            return self.maybe_parsed(column);
+        }
+        let Some(bytes) = self.maybe_bytes(column)? else { return Ok(None) };
+        let digest = bytes.try_into().map(Digest::from_stored);
+        digest.map(Some).map_err(|_| self.mismatch(column, "not the bytes of a digest"))
     }
 
     /// A text that is parsed: an id, a digest, an instant.
@@ -124,17 +140,12 @@ impl<'a> Cells<'a> {
     /// The link in the row: all three of its columns, or none.
     pub(crate) fn maybe_link(&self) -> Result<Option<Link>> {
         let number = self.maybe_number("link_number")?;
-        let prev: Option<Digest> = self.maybe_parsed("link_prev")?;
-        let digest: Option<Digest> = self.maybe_parsed("link_digest")?;
+        let (prev, digest) = (self.maybe_digest("link_prev")?, self.maybe_digest("link_digest")?);
         match (number, prev, digest) {
             (None, None, None) => Ok(None),
             (Some(number), Some(prev), Some(digest)) => Ok(Some(Link { number, prev, digest })),
             _ => Err(self.mismatch("link_number", "a link is whole or absent")),
         }
-    }
-
-    pub(crate) fn link(&self) -> Result<Link> {
-        self.maybe_link()?.ok_or_else(|| self.mismatch("link_number", "is empty"))
     }
 }
 
@@ -142,8 +153,8 @@ pub(crate) fn chain_from(cells: &Cells<'_>) -> Result<Chain> {
     Ok(Chain { head: head_of(cells)?, last_step_index: cells.number("last_step_index")? })
 }
 
-/// The end of a journal, from its last row.
-pub(crate) fn tail_from(cells: &Cells<'_>) -> Result<Tail> {
+/// The end of a journal, from its last entry.
+pub(crate) fn tail_of(cells: &Cells<'_>) -> Result<Tail> {
     let entry = entry_from(cells)?;
     if entry.entry_digest != entry.recomputed_digest() {
         let run_id = entry.trace_id;
@@ -157,8 +168,8 @@ pub(crate) fn tail_from(cells: &Cells<'_>) -> Result<Tail> {
     })
 }
 
-/// A row of the journal, with the link in it.
-pub(crate) fn appended_from(cells: &Cells<'_>) -> Result<(Appended, Option<Link>)> {
+/// An entry of the journal, with its artifact.
+pub(crate) fn appended_from(cells: &Cells<'_>) -> Result<Appended> {
     let entry = entry_from(cells)?;
     let artifact = Sealed {
         kind: entry.artifact_type,
@@ -167,25 +178,22 @@ pub(crate) fn appended_from(cells: &Cells<'_>) -> Result<(Appended, Option<Link>
         digest: entry.artifact_digest,
         text: cells.text("artifact")?.to_owned(),
     };
-    let link = cells.maybe_link()?;
-    if link.is_some() && entry.sequence_number != 1 {
-        return Err(cells.mismatch("link_number", "only a genesis opens a trace"));
-    }
-    Ok((Appended { entry, artifact }, link))
+    Ok(Appended { entry, artifact })
 }
 
-/// A row of `records`, without the columns of the run's row.
+/// A record, without the columns of the run's row.
 pub(crate) struct SealedRecord {
     text: String,
     digest: Digest,
     link: Link,
 }
 
-pub(crate) fn sealed_record_from(cells: &Cells<'_>) -> Result<SealedRecord> {
+/// A record with the CLOSE link of its chunk.
+pub(crate) fn sealed_record_from(cells: &Cells<'_>, link: Option<Link>) -> Result<SealedRecord> {
     Ok(SealedRecord {
         text: cells.text("record")?.to_owned(),
         digest: cells.parsed("record_digest")?,
-        link: cells.link()?,
+        link: link.ok_or_else(|| cells.mismatch("link_number", "is empty"))?,
     })
 }
 
@@ -355,6 +363,19 @@ pub(crate) fn event_from(cells: &Cells<'_>) -> Result<LinkedEvent> {
     };
     let link = cells.maybe_link()?;
     Ok(LinkedEvent { event, link })
+}
+
+/// An account of a budget.
+pub(crate) fn balance_from(cells: &Cells<'_>) -> Result<Balance> {
+    let units = i64::try_from(cells.number("used")?);
+    Ok(Balance {
+        account: Account {
+            budget: cells.parsed("budget")?,
+            key: AccountKey::from_stored(cells.text("account_key")?.to_owned()),
+            window: cells.parsed("account_window")?,
+        },
+        used: Decimal::from_units(units.map_err(|error| cells.mismatch("used", error))?),
+    })
 }
 
 pub(crate) fn cursor_from(cells: &Cells<'_>) -> Result<Cursor> {

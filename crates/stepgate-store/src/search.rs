@@ -13,6 +13,9 @@ const TOOL_CHARS_MAX: usize = 128;
 pub(crate) const IS_UNFINISHED: &str = "status IN ('started', 'approval_required', 'approved')";
 /// The condition of the index of runs that ended badly, in the same words as the index.
 pub(crate) const IS_NOT_OK: &str = "status IN ('error', 'timeout', 'denied')";
+/// The entries in a chunk. A chunk without any part was not written by Stepgate: it counts as an entry that no trace has.
+pub(crate) const ENTRIES: &str =
+    "CASE WHEN entries + checkpoints + records > 0 THEN entries ELSE 1 END";
 /// Most names of tools that a part of a name is compared with.
 pub(crate) const TOOLS_MAX: usize = 1000;
 

@@ -3,30 +3,32 @@
 use std::sync::Arc;
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
-use stepgate_core::event::Event;
+use stepgate_core::budget::{Account, Balance, BudgetName, Window};
+use stepgate_core::event::{Event, EventType};
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{
     ApprovalId, ArtifactId, IdPrefix, IdempotencyKey, PrincipalId, RunId, SessionId,
 };
-use stepgate_core::journal::{Appended, Checkpoint, Tail};
+use stepgate_core::journal::Tail;
 use stepgate_core::ports::{
     ApprovalQuery, Cursor, EventQuery, LinkedEvent, PlacedEvent, RunQuery, RunText, SessionQuery,
     TurnQuery,
 };
 use stepgate_core::run::{Run, Status};
-use stepgate_core::session::{Link, Session, SessionKind};
+use stepgate_core::session::{Session, SessionKind};
 
 use crate::Result;
+use crate::chunk::{Chunk, checkpoint_numbers_from, chunk_from, tail_from};
 use crate::rows::{
-    Cells, SealedRecord, appended_from, approval_from, binding_from, checkpoint_from, cursor_from,
-    event_from, run_from, sealed_record_from, session_from, tail_from,
+    Cells, approval_from, balance_from, binding_from, cursor_from, event_from, run_from,
+    session_from,
 };
 use crate::search::{
     Finder, IS_INDEXED_TOOL, IS_NOT_OK, IS_UNFINISHED, Order, after_prefix, end_id, first_id,
     position_since, position_until,
 };
 use crate::tables::{
-    APPROVALS, CHECKPOINTS, CURSORS, Cell, EFFECTS, EVENTS, JOURNAL, LOOSE_EVENTS, RECORDS,
+    APPROVALS, BUDGET_ACCOUNTS, CHUNKS, CURSORS, Cell, EFFECTS, EVENTS, LOOSE_EVENTS,
     SEALED_PAYLOADS, SESSIONS, TOOL_RUNS, Table,
 };
 
@@ -83,26 +85,19 @@ pub(crate) fn sessions() -> Select<Session> {
 
 /// The end of a journal.
 pub(crate) fn tail(run_id: RunId) -> Select<Tail> {
-    let last = " ORDER BY sequence_number DESC LIMIT 1";
-    by_key(JOURNAL, "trace_id", run_id, last, tail_from)
+    let last = " AND sequence_number IS NOT NULL ORDER BY sequence_number DESC LIMIT 1";
+    by_key(CHUNKS, "trace_id", run_id, last, tail_from)
 }
 
-/// The entries after a sequence number, each with the link in its row.
-pub(crate) fn entries(run_id: RunId, after: u64) -> Select<(Appended, Option<Link>)> {
-    let later = " WHERE trace_id = $1 AND sequence_number > $2 ORDER BY sequence_number";
-    let values = vec![Cell::text_of(run_id), after.into()];
-    Select::new(JOURNAL, JOURNAL.select() + later, values, appended_from)
+/// Everything that commits have added to a trace.
+pub(crate) fn chunks(run_id: RunId) -> Select<Chunk> {
+    by_key(CHUNKS, "trace_id", run_id, " ORDER BY sequence_number", chunk_from)
 }
 
-/// The checkpoint with the highest sequence number.
-pub(crate) fn latest_checkpoint(run_id: RunId) -> Select<Checkpoint> {
-    let last = " ORDER BY checkpoint_sequence_number DESC LIMIT 1";
-    by_key(CHECKPOINTS, "trace_id", run_id, last, checkpoint_from)
-}
-
-pub(crate) fn checkpoints(run_id: RunId) -> Select<Checkpoint> {
-    let in_order = " ORDER BY checkpoint_sequence_number";
-    by_key(CHECKPOINTS, "trace_id", run_id, in_order, checkpoint_from)
+/// The sequence numbers of a trace's checkpoints.
+pub(crate) fn checkpoint_numbers(run_id: RunId) -> Select<Vec<u64>> {
+    let marked = " AND checkpoints > 0";
+    by_key(CHUNKS, "trace_id", run_id, marked, checkpoint_numbers_from)
 }
 
 /// What a key is bound to.
@@ -126,10 +121,6 @@ pub(crate) fn approval_of(run_id: RunId) -> Select<Approval> {
 
 pub(crate) fn run(run_id: RunId) -> Select<Run> {
     by_key(TOOL_RUNS, "tool_run_id", run_id, "", run_from)
-}
-
-pub(crate) fn record(run_id: RunId) -> Select<SealedRecord> {
-    by_key(RECORDS, "tool_run_id", run_id, "", sealed_record_from)
 }
 
 /// The original payload, where it is stored apart.
@@ -250,6 +241,7 @@ pub(crate) fn run_conditions(engine: Engine, query: &RunQuery, finder: Finder) -
     let mut conditions = Conditions::default();
     let order = Order::of("tool_runs", "tool_run_id", finder == Finder::Id);
     conditions.add_some(&order.beyond('<'), query.before);
+    conditions.add_some(&order.beyond('>'), query.after);
     conditions.add_some("tool_runs.session_id = #", query.session_id);
     if finder != Finder::Principal {
         conditions.add_some("tool_runs.principal_id = #", principal(&query.principal_id));
@@ -382,18 +374,30 @@ pub(crate) fn open_approvals(principal_id: Option<&PrincipalId>) -> Select<u64> 
 const IS_APPROVAL_OF: &str = "EXISTS (SELECT 1 FROM tool_runs JOIN sessions USING (session_id)
     WHERE tool_run_id = approvals.tool_run_id AND sessions.principal_id = #)";
 
-/// Events, oldest first. It reads from a position on, so following costs only what is new. Types and
-/// principals are filtered row by row, because an index of them would be written at every step.
+/// Events, in the order that the query asks for. It reads from a position on, so following costs only what is
+/// new. Types and principals are filtered row by row, because an index of them would be written at every step.
+/// Only the rare differences between policies have an index.
 pub(crate) fn events(engine: Engine, query: &EventQuery) -> Select<PlacedEvent> {
     let mut conditions = Conditions::default();
     conditions.add_cell("position > #", query.after.into());
-    if !query.event_types.is_empty() {
-        let types = query.event_types.iter();
-        let marks: Vec<_> = types.map(|kind| conditions.mark(kind.as_str().into())).collect();
-        conditions.add(&format!("event_type IN ({})", marks.join(", ")));
+    if let Some(before) = query.back_from {
+        conditions.add_cell("position < #", before.into());
+    }
+    let mut index = String::new();
+    match query.event_types.as_slice() {
+        [] => {}
+        // A literal, not a parameter: only then can the partial index be used.
+        [EventType::PolicyDiffers] => {
+            conditions.add("event_type = 'policy_differs'");
+            index = engine.by_index("events_differing");
+        }
+        types => {
+            let types = types.iter();
+            let marks: Vec<_> = types.map(|kind| conditions.mark(kind.as_str().into())).collect();
+            conditions.add(&format!("event_type IN ({})", marks.join(", ")));
+        }
     }
     conditions.add_some(IS_IN_SESSION_OF, principal(&query.principal_id));
-    let mut index = String::new();
     if query.loose_only {
         conditions.add("tool_run_id IS NULL");
         index = engine.by_index("events_loose");
@@ -402,9 +406,44 @@ pub(crate) fn events(engine: Engine, query: &EventQuery) -> Select<PlacedEvent> 
         let LinkedEvent { event, link: _ } = event_from(cells)?;
         Ok(PlacedEvent { position: cells.number("position")?, event })
     };
+    let way = if query.back_from.is_some() { "DESC" } else { "ASC" };
     conditions.select(LOOSE_EVENTS, query.limit, read, |conditions| {
-        format!("{}{index} WHERE true{conditions} ORDER BY position LIMIT #", EVENTS.select())
+        format!("{}{index} WHERE true{conditions} ORDER BY position {way} LIMIT #", EVENTS.select())
     })
+}
+
+/// An account of a budget.
+pub(crate) fn account(account: &Account) -> Select<Balance> {
+    let one = " WHERE budget = $1 AND account_window = $2 AND account_key = $3";
+    let values = vec![
+        Cell::text_of(&account.budget),
+        Cell::text_of(account.window),
+        Cell::text_of(&account.key),
+    ];
+    Select::new(BUDGET_ACCOUNTS, BUDGET_ACCOUNTS.select() + one, values, balance_from)
+}
+
+/// The accounts of a budget in a window, the fullest first.
+pub(crate) fn accounts(budget: &BudgetName, window: Window, limit: usize) -> Select<Balance> {
+    let fullest = " WHERE budget = $1 AND account_window = $2
+                    ORDER BY used DESC, account_key LIMIT $3";
+    let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+    let values = vec![Cell::text_of(budget), Cell::text_of(window), limit.into()];
+    Select::new(BUDGET_ACCOUNTS, BUDGET_ACCOUNTS.select() + fullest, values, balance_from)
+}
+
+/// Every account of every budget.
+pub(crate) fn balances() -> Select<Balance> {
+    Select::new(BUDGET_ACCOUNTS, BUDGET_ACCOUNTS.select(), Vec::new(), balance_from)
+}
+
+/// The last position of an event that belongs to no run.
+pub(crate) fn last_loose_position(engine: Engine) -> Select<u64> {
+    let index = engine.by_index("events_loose");
+    let sql = format!(
+        "SELECT coalesce(max(position), 0) AS number FROM events{index} WHERE tool_run_id IS NULL"
+    );
+    Select::new(LOOSE_EVENTS, sql, Vec::new(), |cells| cells.number("number"))
 }
 
 /// Events that belong to no run, after a position, oldest first.

@@ -2,6 +2,7 @@
 
 mod open;
 mod schema;
+mod moving;
 mod writer;
 mod log;
 mod write;
@@ -22,19 +23,23 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use rusqlite::Connection;
 use stepgate_core::approval::Approval;
+use stepgate_core::budget::{Account, Balance, BudgetName, Window};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::lock::locked;
 use stepgate_core::ports::{
-    Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Counts, Cursor, Cursors, Dossier,
-    EventQuery, Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery,
-    Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
+    Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Budgets, Counts, Cursor, Cursors,
+    Dossier, EventQuery, Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
+    RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
+use stepgate_core::spans::COMMIT;
 use tokio::sync::Semaphore;
+use tracing::instrument;
 
 pub use error::OpenError;
 pub use open::SqliteOptions;
@@ -42,6 +47,7 @@ pub use roofline::Roofline;
 
 use crate::Result;
 use crate::announcer::Announcer;
+use crate::chunk::{self, Chunk};
 use crate::locks::TraceLocks;
 use crate::plan::{Step, Write};
 use crate::search::with_one_name;
@@ -74,8 +80,11 @@ impl SqliteStore {
         let mut connection = open::writer(path, &options)?;
         let readers = Readers::open(path, &options)?;
         let log = Log::start(&mut connection, path, &options)?;
-        let writer = Writer::start(connection, log, &options)
-            .map_err(|error| OpenError::Io { path: path.to_owned(), detail: error.to_string() })?;
+        let failed = |detail: String| OpenError::Io { path: path.to_owned(), detail };
+        let last_loose = list::number(&connection, select::last_loose_position(Engine::Sqlite))
+            .map_err(|error| failed(error.to_string()))?;
+        let writer = Writer::start(connection, log, last_loose, &options)
+            .map_err(|error| failed(error.to_string()))?;
         Ok(Self::new(readers, Some(writer), &options))
     }
 
@@ -211,8 +220,13 @@ impl Readers {
 
 #[async_trait]
 impl Writes for SqliteStore {
+    #[instrument(
+        target = COMMIT, name = "commit", level = "debug", skip_all,
+        fields(otel.kind = "client", db.system.name = "sqlite", db.operation.name = "COMMIT")
+    )]
     async fn commit(&self, commit: StepCommit) -> Result<()> {
-        self.write(Write::Step(Box::new(Step::of(commit)))).await.map(drop)
+        let packed = chunk::packed(&commit);
+        self.write(Write::Step(Box::new(Step::of(commit, packed)))).await.map(drop)
     }
 
     async fn append_event(&self, event: Event) -> Result<()> {
@@ -251,12 +265,13 @@ impl Journals for SqliteStore {
     }
 
     async fn list_log_entries(&self, trace_id: RunId, after_seq: u64) -> Result<Vec<Appended>> {
-        let rows = self.readers.all(select::entries(trace_id, after_seq)).await?;
-        Ok(rows.into_iter().map(|(appended, _)| appended).collect())
+        let chunks = self.readers.all(select::chunks(trace_id)).await?;
+        Ok(Chunk::joined(chunks).entries_after(after_seq))
     }
 
     async fn load_latest_checkpoint(&self, trace_id: RunId) -> Result<Option<Checkpoint>> {
-        self.readers.one(select::latest_checkpoint(trace_id)).await
+        let chunks = self.readers.all(select::chunks(trace_id)).await?;
+        Ok(Chunk::joined(chunks).checkpoints.pop())
     }
 }
 
@@ -356,6 +371,34 @@ impl Approvals for SqliteStore {
 }
 
 #[async_trait]
+impl Budgets for SqliteStore {
+    async fn used(&self, accounts: &[Account]) -> Result<Vec<Decimal>> {
+        let used = |connection: &Connection| -> Result<Vec<Decimal>> {
+            let used = |account| {
+                let balance = cells::one(connection, select::account(account))?;
+                Ok(balance.map(|balance| balance.used).unwrap_or_default())
+            };
+            accounts.iter().map(used).collect()
+        };
+        let alone = self.writer.as_ref().and_then(|writer| writer.read_alone(used));
+        alone.unwrap_or_else(|| self.readers.point(used))
+    }
+
+    async fn accounts(
+        &self,
+        budget: &BudgetName,
+        window: Window,
+        limit: usize,
+    ) -> Result<Vec<Balance>> {
+        self.readers.all(select::accounts(budget, window, limit)).await
+    }
+
+    async fn balances(&self) -> Result<Vec<Balance>> {
+        self.readers.all(select::balances()).await
+    }
+}
+
+#[async_trait]
 impl Events for SqliteStore {
     async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>> {
         let event_ids = event_ids.to_vec();
@@ -376,6 +419,17 @@ impl Events for SqliteStore {
 
     async fn last_position(&self) -> Result<u64> {
         self.readers.number(list::last_position(EVENTS)).await
+    }
+
+    async fn last_loose_position(&self) -> Result<u64> {
+        match &self.writer {
+            Some(writer) => Ok(writer.last_loose_position()),
+            None => self.readers.number(select::last_loose_position(Engine::Sqlite)).await,
+        }
+    }
+
+    async fn committed_loose_position(&self) -> Result<Option<u64>> {
+        Ok(self.writer.as_ref().map(Writer::last_loose_position))
     }
 
     async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<(u64, LinkedEvent)>> {

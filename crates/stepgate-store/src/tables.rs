@@ -20,7 +20,7 @@ pub(crate) type Column<'a> = (&'a str, Kind);
 pub(crate) struct Table {
     pub(crate) name: &'static str,
     pub(crate) key: &'static str,
-    /// INVARIANT: the first is `position`, by which the rows are ordered.
+    /// INVARIANT: the first column of a table is `position`, by which the rows are ordered.
     pub(crate) columns: &'static str,
 }
 
@@ -41,10 +41,10 @@ impl Table {
         columns.split(", ").map(|column| (column, self.kind(column))).collect()
     }
 
-    fn kind(&self, column: &str) -> Kind {
+    pub(crate) fn kind(&self, column: &str) -> Kind {
         match (self.name, column) {
             (_, column) if NUMBERS.split(", ").any(|number| number == column) => Kind::Number,
-            (_, "payload") => Kind::Bytes,
+            (_, "payload") | ("chunks", "link_prev" | "link_digest" | "packed") => Kind::Bytes,
             ("tool_runs", "tool_name") | ("approvals", "note") | ("cursors", "error") => {
                 Kind::FreeText
             }
@@ -56,7 +56,8 @@ impl Table {
 /// The columns with numbers, also those that only statements have.
 const NUMBERS: &str = "position, head_number, last_step_index, step_index, latency_ms, \
                        payload_bytes, sequence_number, checkpoint_sequence_number, link_number, \
-                       settled, reached, owner, epoch, held, old_number";
+                       entries, checkpoints, records, settled, reached, owner, epoch, held, old_number, \
+                       used, added, room, released";
 
 /// One value of a row, or of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,27 +128,34 @@ pub(crate) const TOOL_RUNS: Table = Table {
               payload",
 };
 
+/// What each commit adds to a trace. `sequence_number` is that of its first entry, where it has one; the link
+/// is the CLOSE of its record, or else the OPEN of its genesis.
+pub(crate) const CHUNKS: Table = Table {
+    name: "chunks",
+    key: "trace_id",
+    columns: "position, trace_id, sequence_number, entries, checkpoints, records, \
+              link_number, link_prev, link_digest, packed",
+};
+
+/// An entry in a chunk: not a table, but what is packed of it, in this order.
 pub(crate) const JOURNAL: Table = Table {
     name: "journal",
     key: "trace_id",
-    columns: "position, trace_id, sequence_number, prev_entry_digest, entry_digest, ts, \
-              from_state, to_state, artifact_type, artifact_id, artifact_digest, \
-              tool_call_id, idempotency_key, artifact, link_number, link_prev, link_digest",
+    columns: "sequence_number, from_state, to_state, artifact_type, tool_call_id, \
+              idempotency_key, prev_entry_digest, entry_digest, ts, artifact_id, \
+              artifact_digest, artifact",
 };
 
-pub(crate) const RECORDS: Table = Table {
-    name: "records",
-    key: "tool_run_id",
-    columns: "position, tool_run_id, record, record_digest, link_number, link_prev, \
-              link_digest",
-};
-
+/// A checkpoint in a chunk.
 pub(crate) const CHECKPOINTS: Table = Table {
     name: "checkpoints",
     key: "trace_id",
-    columns: "position, trace_id, checkpoint_sequence_number, checkpoint_state, \
-              checkpoint_digest, ts",
+    columns: "checkpoint_sequence_number, checkpoint_state, checkpoint_digest, ts",
 };
+
+/// A record in a chunk.
+pub(crate) const RECORDS: Table =
+    Table { name: "records", key: "tool_run_id", columns: "record, record_digest" };
 
 pub(crate) const APPROVALS: Table = Table {
     name: "approvals",
@@ -179,21 +187,26 @@ pub(crate) const SEALED_PAYLOADS: Table = Table {
 pub(crate) const CURSORS: Table =
     Table { name: "cursors", key: "name", columns: "position, name, reached, error" };
 
+pub(crate) const BUDGET_ACCOUNTS: Table = Table {
+    name: "budget_accounts",
+    key: "budget",
+    columns: "position, budget, account_window, account_key, used",
+};
+
 /// The same table, where its rows belong to no run.
 pub(crate) const LOOSE_EVENTS: Table = Table { key: "event_id", ..EVENTS };
 
 /// Every table of a store, except those with data of processes.
-pub(crate) const TABLES: [Table; 10] = [
+pub(crate) const TABLES: [Table; 9] = [
     SESSIONS,
     TOOL_RUNS,
-    JOURNAL,
-    RECORDS,
-    CHECKPOINTS,
+    CHUNKS,
     APPROVALS,
     EVENTS,
     EFFECTS,
     SEALED_PAYLOADS,
     CURSORS,
+    BUDGET_ACCOUNTS,
 ];
 
 /// Whose tables a database has, and their version.

@@ -1,24 +1,40 @@
 //! The command line, with examples for every command.
 
+mod backup;
+mod budget;
 mod grants;
+mod labels;
 mod lists;
 mod named;
+mod prove;
+mod steps;
+mod stops;
 mod times;
+mod tokens;
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{ApprovalId, PrincipalId, SessionId};
+use stepgate_core::label::Label;
+use stepgate_core::origin::Origin;
 use stepgate_core::tool::ToolName;
-use stepgate_gateway::tokens::Role;
 
 use crate::log::LogFormat;
+pub(crate) use backup::{BackupArgs, RestoreArgs, VerifyArgs};
+pub(crate) use budget::BudgetArgs;
 pub(crate) use grants::{Allowance, CreateGrantArgs, GrantsArgs, GrantsCommand};
-pub(crate) use lists::{ApprovalsArgs, AttentionArgs, ListArgs, SessionsArgs, TurnsArgs};
+pub(crate) use labels::{CarrierArgs, LabelsArgs, LabelsCommand};
+pub(crate) use lists::{
+    ApprovalsArgs, AttentionArgs, ListArgs, SessionsArgs, SessionsCommand, TurnsArgs,
+};
 pub(crate) use named::Named;
+pub(crate) use prove::{ClaimArgs, DiffArgs, ProgramArgs, ProveCommand, SolverArgs};
+pub(crate) use steps::{OneRun, ResolveArgs, RunArgs, RunsArgs, RunsCommand, StepArgs};
+pub(crate) use stops::{LiftArgs, StopArgs, StopWhat, StopsArgs};
 pub(crate) use times::{Span, When};
+pub(crate) use tokens::TokenCommand;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,6 +44,7 @@ Examples:
   stepgate approvals
   stepgate approve last
   stepgate top
+  stepgate stop --all
   stepgate runs show last
   stepgate verify
 
@@ -35,7 +52,8 @@ Where a command takes an id, the beginning of the id does, from 8 characters on,
 so does `last`, for the newest.
 
 Exit codes: 0 success, 10 VALIDATION_ERROR, 11 DENIED, 12 EXECUTION_ERROR, 13 waiting for approval,
-14 in progress, 1 anything else.";
+14 in progress, 15 decisions would change (`policy replay` and `policy diff`, with `--fail-on-…`), 16 a claim does not hold
+(`policy prove`), 1 anything else.";
 
 /// The gate that every action of an AI agent passes.
 ///
@@ -205,7 +223,8 @@ shows all keys, `q` leaves. Needs a terminal and a process that serves; you deci
 Examples:
   stepgate sessions
   stepgate sessions --principal ci-agent --json
-  stepgate runs --session last")]
+  stepgate runs --session last
+  stepgate sessions request last 'Send the report to ann@example.com'")]
     Sessions(SessionsArgs),
     /// List the turns of the agent, newest first, for who has lost the id of one.
     #[command(after_help = "\
@@ -231,6 +250,49 @@ Examples:
   stepgate grants create last --uses 20 --for 8h --allow 'amount=1..50'
   stepgate grants revoke last")]
     Grants(GrantsArgs),
+    /// Show what a session, a file or a memory has taken in; take a label away.
+    #[command(after_help = "\
+Examples:
+  stepgate labels --session 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10
+  stepgate labels --path /sandbox/report.txt
+  stepgate labels remove untrusted --session 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10 --note 'the page is ours'")]
+    Labels(LabelsArgs),
+    /// Show the budgets, and how much of each is used.
+    #[command(after_help = "\
+Examples:
+  stepgate budget
+  stepgate budget payments --json
+
+Budgets are in `budgets.toml`, beside the policies. An account has a key (`principal:ann`) and a window of time; the \
+accounts of the present window are listed, the fullest first.")]
+    Budget(BudgetArgs),
+    /// Stop calls at once, on every node, until an operator lifts it.
+    #[command(after_help = "\
+Examples:
+  stepgate stop --all --note 'looking into it'
+  stepgate stop --principal ci-agent
+  stepgate stop --session 0198b2c4-7a51
+  stepgate stop --server mail
+  stepgate --url https://gate.example.com --token-file operator.token stop --all
+
+Nothing is asked: every further call is refused, and so is one that waits for its server or that a person \
+approves meanwhile. A call that was sent before is not taken back; those that may have been are listed. Where \
+no gateway runs, the stop is there before the next start goes on with interrupted runs.")]
+    Stop(StopArgs),
+    /// List the stops that are in force.
+    #[command(after_help = "\
+Examples:
+  stepgate stops
+  stepgate stops --all --json")]
+    Stops(StopsArgs),
+    /// Lift a stop. Calls that were refused stay refused.
+    #[command(after_help = "\
+Examples:
+  stepgate lift last
+  stepgate lift 0198b2c4-7a51
+
+What is lifted is shown at the terminal, and you are asked.")]
+    Lift(LiftArgs),
     /// List runs, newest first; show, export or resolve one.
     #[command(after_help = "\
 Examples:
@@ -291,14 +353,18 @@ in the configuration is not offered.")]
         #[command(subcommand)]
         command: Option<ToolsCommand>,
     },
-    /// Check policies, explain a decision, or try changed policies on recorded history.
+    /// Check policies, explain a decision, prove what holds for all calls, or try changed policies on recorded history and
+    /// on what happens.
     #[command(
         subcommand,
         after_help = "\
 Examples:
   stepgate policy check
   stepgate policy explain sonos.set_volume volume=20
-  stepgate policy replay ./new-policies"
+  stepgate policy prove asks --tool bank.transfer --arg 'amount > 100'
+  stepgate policy diff ~/.local/share/stepgate/policies ./new-policies
+  stepgate policy replay ./new-policies
+  stepgate policy shadow"
     )]
     Policy(PolicyCommand),
     /// List the nodes that share the store: their leases, their runs, and the policies in force on each.
@@ -352,6 +418,24 @@ Examples:
   stepgate bench --clients 1,64 --steps 5000 --json
   stepgate bench --dir /mnt/disk        on the disk that matters")]
     Bench(BenchArgs),
+    /// Ask the gateway whether it is ready, and exit with 0 only if it is: for health checks.
+    ///
+    /// The question is `GET /readyz`, over the socket of the data directory or at --url. A gateway that is about to
+    /// stop, or whose store does not answer, is not ready.
+    #[command(after_help = "\
+Examples:
+  stepgate ready
+  stepgate --data /srv/gate ready --json
+  stepgate --url https://gate.example.com --token-file operator.token ready")]
+    Ready,
+    /// Print a sample configuration.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  stepgate config sample > stepgate.toml"
+    )]
+    Config(ConfigCommand),
     /// Print the completion script of a shell.
     #[command(after_help = "\
 Examples:
@@ -360,6 +444,25 @@ Examples:
         /// The shell.
         shell: Shell,
     },
+    /// Write the manual pages into a directory, one for each command.
+    #[command(after_help = "\
+Examples:
+  stepgate man /usr/local/share/man/man1
+  stepgate man . && man ./stepgate-serve.1")]
+    Man {
+        /// The directory. It must be there.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print every key of the configuration, commented out, with its meaning, its range and its default.
+    #[command(after_help = "\
+Examples:
+  stepgate config sample > stepgate.toml")]
+    Sample,
 }
 
 #[derive(Debug, Subcommand)]
@@ -381,104 +484,6 @@ clients that come over HTTP read it from the environment, or ask for it.")]
         #[arg(long)]
         stdio: bool,
     },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct StepArgs {
-    /// The proposal's file; `-` for standard input.
-    #[arg(default_value = "-", value_name = "FILE")]
-    pub(crate) file: PathBuf,
-    /// The session that the step joins; a whole id that is not known opens one. The beginning of an id, or `last`, is
-    /// one that is there. Your default session otherwise.
-    #[arg(long, value_name = "ID")]
-    pub(crate) session: Option<Named<SessionId>>,
-    /// One proposal a line in, one response a line out.
-    #[arg(long)]
-    pub(crate) lines: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RunArgs {
-    /// A core action, such as WRITE_FILE, or a tool of a server, such as sonos.set_volume.
-    #[arg(value_name = "TOOL")]
-    pub(crate) tool: String,
-    /// Arguments: KEY=VALUE, or KEY:=JSON.
-    #[arg(value_name = "KEY=VALUE", conflicts_with = "args")]
-    pub(crate) pairs: Vec<String>,
-    /// Arguments as a JSON object.
-    #[arg(long, value_name = "JSON")]
-    pub(crate) args: Option<String>,
-    /// The proposal's id, to ask again without acting again. A fresh one otherwise.
-    #[arg(long, value_name = "UUID")]
-    pub(crate) id: Option<String>,
-    /// Why; for the record alone.
-    #[arg(long, value_name = "TEXT", default_value = "asked on the command line")]
-    pub(crate) reasoning: String,
-    /// The session that the step joins; a whole id that is not known opens one. The beginning of an id, or `last`, is
-    /// one that is there. Your default session otherwise.
-    #[arg(long, value_name = "ID")]
-    pub(crate) session: Option<Named<SessionId>>,
-}
-
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct RunsArgs {
-    #[command(subcommand)]
-    pub(crate) command: Option<RunsCommand>,
-    #[command(flatten)]
-    pub(crate) list: ListArgs,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum RunsCommand {
-    /// Show a run: what was asked, decided, done and recorded.
-    #[command(after_help = "\
-Examples:
-  stepgate runs show last
-  stepgate runs show 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10 --json")]
-    Show(OneRun),
-    /// Write a run as one JSON object that anyone can verify.
-    #[command(after_help = "\
-Examples:
-  stepgate runs export last > run.json
-  stepgate verify --bundle run.json")]
-    Export(OneRun),
-    /// Say what became of a call in doubt, and bring its run to its end.
-    #[command(after_help = "\
-Examples:
-  stepgate runs resolve ID --succeeded --result '{\"volume\":20}'
-  stepgate runs resolve ID --failed
-  stepgate runs resolve ID --redispatch      it is sent again, with the same call and key
-
-A call is in doubt when Stepgate stopped between sending it and recording its effect, and nothing \
-but a person can tell what became of it: its tool has `in_doubt = \"ask\"`, or cannot be asked.")]
-    Resolve(ResolveArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ResolveArgs {
-    /// The run's id, or its beginning, or `last` for the newest whose call is in doubt or stuck.
-    #[arg(value_name = "RUN")]
-    pub(crate) run: Named<RunId>,
-    #[command(flatten)]
-    pub(crate) settled: Settled,
-    /// What the tool gave, where it succeeded and that is known.
-    #[arg(long, value_name = "JSON", requires = "succeeded")]
-    pub(crate) result: Option<String>,
-}
-
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-pub(crate) struct Settled {
-    /// It was done.
-    #[arg(long)]
-    pub(crate) succeeded: bool,
-    /// It was not done, and shall not be.
-    #[arg(long)]
-    pub(crate) failed: bool,
-    /// Send it again, with the same call and key.
-    #[arg(long)]
-    pub(crate) redispatch: bool,
 }
 
 #[derive(Debug, Args)]
@@ -544,86 +549,6 @@ Examples:
     List,
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum TokenCommand {
-    /// Make a token and print it, once.
-    #[command(after_help = "\
-Examples:
-  stepgate token create --name ci-agent --role agent > ci.token
-  stepgate token create --name night-shift --role operator --expires-in 30d")]
-    Create {
-        /// Who comes with it: the principal that policies and records name.
-        #[arg(long, value_name = "NAME", value_parser = PrincipalId::parse)]
-        name: PrincipalId,
-        /// What it may be used for: `agent` proposes, `operator` decides, `auditor` reads.
-        #[arg(long, value_parser = role())]
-        role: Role,
-        /// How long it is good for, such as `12h` or `30d`; until it is revoked otherwise.
-        #[arg(long, value_name = "TIME", value_parser = Span::token_life)]
-        expires_in: Option<Span>,
-    },
-    /// List the tokens that were not revoked, and when they expire.
-    #[command(after_help = "\
-Examples:
-  stepgate token list --json")]
-    List,
-    /// Revoke a token. It is no longer good from then on, and neither are its event streams.
-    #[command(after_help = "\
-Examples:
-  stepgate token revoke 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10
-  stepgate token revoke 0198b2c4-7a51")]
-    Revoke {
-        /// The token's id, as `token list` shows it, or its beginning, or `last` for the newest.
-        #[arg(value_name = "ID")]
-        id: Named<ArtifactId>,
-    },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct OneRun {
-    /// The run's id, or its beginning, or `last` for the newest of the agent that acts on this directory (`agent`);
-    /// over --url, for the newest that the token may see.
-    #[arg(value_name = "RUN")]
-    pub(crate) run: Named<RunId>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct VerifyArgs {
-    /// Verify an exported run instead of the store; `-` for standard input.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["heads", "save_heads"])]
-    pub(crate) bundle: Option<PathBuf>,
-    /// Prove that these saved heads still stand.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) heads: Option<PathBuf>,
-    /// Save the heads for a later `--heads`. Only written when everything holds.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) save_heads: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BackupArgs {
-    /// The directory that the backup becomes.
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
-    /// Leave the files of the sandbox to another backup, such as a snapshot of their file system.
-    #[arg(long)]
-    pub(crate) no_sandbox: bool,
-    /// Do not verify the copy. Of a store that does not verify any more this keeps the evidence, as it is;
-    /// `restore` refuses such a backup.
-    #[arg(long)]
-    pub(crate) no_verify: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RestoreArgs {
-    /// The backup's directory.
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
-    /// Restore the store and nothing else, beside the sandbox, policies and configuration that are there.
-    #[arg(long)]
-    pub(crate) store_only: bool,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct CanonArgs {
     /// Leave this member of the outermost object out.
@@ -684,6 +609,23 @@ is refused.")]
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
+    /// Ask what the tools of the configured servers are, and write their declarations and the first policies.
+    ///
+    /// Shows what it would write, and asks before it does. Declarations go into the configuration, where nothing is
+    /// overwritten; tools that are declared already are not asked about. Policies of your own are never touched.
+    #[command(after_help = "\
+Examples:
+  stepgate policy init
+  stepgate policy init --directory ./candidate
+  stepgate policy init --suggestions")]
+    Init {
+        /// Where the first policies go; the directory in force otherwise.
+        #[arg(long, value_name = "DIR")]
+        directory: Option<PathBuf>,
+        /// Ask nobody: take every suggestion, and mark it as a guess in the configuration.
+        #[arg(long)]
+        suggestions: bool,
+    },
     /// Check a directory of policies: syntax, schema, cases, policies that can never apply.
     #[command(after_help = "\
 Examples:
@@ -700,7 +642,11 @@ The exit code is 1 when the directory could not be loaded.")]
     #[command(after_help = "\
 Examples:
   stepgate policy explain DELETE_FILE path=/sandbox/a.txt
-  stepgate policy explain sonos.set_volume volume=90 --as ci-agent")]
+  stepgate policy explain sonos.set_volume volume=90 --as ci-agent
+  stepgate policy explain mail.send to=a@example.com --label untrusted --window office
+  stepgate policy explain mail.send to=a@example.com --label untrusted --targets user
+  stepgate policy explain bank.send_money amount=30 --used payments=75.00
+  stepgate policy explain DELETE_FILE path=/sandbox/a.txt --shadow")]
     Explain {
         /// A core action or a tool of a server, as `run` takes it.
         #[arg(value_name = "TOOL")]
@@ -714,12 +660,70 @@ Examples:
         /// As whom it is asked.
         #[arg(long = "as", value_name = "PRINCIPAL", default_value = "agent", value_parser = PrincipalId::parse)]
         principal: PrincipalId,
+        /// The session whose labels, requests and records policies see; a new one otherwise.
+        #[arg(long, value_name = "ID")]
+        session: Option<SessionId>,
+        /// A label that policies see as the session's. Can be repeated.
+        #[arg(long, value_name = "LABEL", value_parser = Label::parse)]
+        label: Vec<Label>,
+        /// Where policies see the call's targets come from, instead of where they do: `user`, `directory/contacts`.
+        #[arg(long, value_name = "ORIGIN", value_parser = Origin::parse, value_delimiter = ',')]
+        targets: Vec<Origin>,
+        /// The same for the addresses in its other arguments.
+        #[arg(long, value_name = "ORIGIN", value_parser = Origin::parse, value_delimiter = ',')]
+        addresses: Vec<Origin>,
+        /// A window of the schedule that policies see as open, instead of those that are; empty for none. Can be repeated.
+        #[arg(long, value_name = "NAME")]
+        window: Vec<String>,
+        /// What is used of a budget, instead of what is. Can be repeated.
+        #[arg(long, value_name = "BUDGET=AMOUNT")]
+        used: Vec<String>,
+        /// How many steps policies see that the session had.
+        #[arg(long, value_name = "NUMBER")]
+        steps: Option<u64>,
+        /// A window of the schedule that policies see as open when the session was opened; empty for none. Can be repeated.
+        #[arg(long, value_name = "NAME")]
+        opened: Vec<String>,
+        /// A group that policies see the principal in, instead of those of the configuration; empty for none. Can be
+        /// repeated.
+        #[arg(long, value_name = "NAME")]
+        group: Vec<String>,
+        /// A label that the file or the memory has, beside what the tool is declared to read. Can be repeated.
+        #[arg(long, value_name = "LABEL", value_parser = Label::parse)]
+        reads: Vec<Label>,
+        /// Ask the shadow policies instead of those in force.
+        #[arg(long)]
+        shadow: bool,
     },
+    /// Prove what policies decide on every call that can be made, or find one that they decide otherwise.
+    ///
+    /// A solver, cvc5, looks for a call that breaks the claim. One that it finds is shown to the engine that decides on
+    /// real calls, and printed for `stepgate policy explain`. See "Prove it" in docs/policy.md for what a proof covers.
+    ///
+    /// The exit code is 0 where the claim is proven, 16 where it does not hold, and 1 where neither is known.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  stepgate policy prove asks --tool bank.transfer --arg 'amount > 100' --group finance
+  stepgate policy prove denies --tool DELETE_FILE --as ci-agent
+  stepgate policy prove rules"
+    )]
+    Prove(ProveCommand),
+    /// Show what a change of policies permits and refuses, for every call that can be made.
+    ///
+    /// Each change is shown with a call, for `stepgate policy explain`. A solver finds it: cvc5.
+    #[command(after_help = "\
+Examples:
+  stepgate policy diff ~/.local/share/stepgate/policies ./new-policies
+  stepgate policy diff ./old ./new --fail-on-new --json")]
+    Diff(DiffArgs),
     /// Ask changed policies what they would have decided on recorded history, and show every change.
     #[command(after_help = "\
 Examples:
   stepgate policy replay ./new-policies
-  stepgate policy replay ./new-policies --limit 100000 --json")]
+  stepgate policy replay ./new-policies --limit 100000 --json
+  stepgate policy replay ./new-policies --fail-on-change")]
     Replay {
         /// The changed policies.
         #[arg(value_name = "DIR")]
@@ -727,12 +731,27 @@ Examples:
         /// The newest runs, at most so many.
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
+        /// Exit with 15 where a decision would change, and with 1 where none would but a run cannot be read.
+        #[arg(long)]
+        fail_on_change: bool,
     },
-}
-
-/// Parses a role by its name.
-fn role() -> impl TypedValueParser<Value = Role> {
-    PossibleValuesParser::new(Role::ALL.map(Role::as_str)).try_map(|name| name.parse::<Role>())
+    /// Show where the shadow policies would have decided otherwise: how many decisions, of which kind, and the newest.
+    ///
+    /// The shadow policies are those of `policy.shadow` in the configuration. They are asked beside the policies in
+    /// force, and change nothing.
+    #[command(after_help = "\
+Examples:
+  stepgate policy shadow
+  stepgate policy shadow --limit 100
+  stepgate policy shadow --all --json")]
+    Shadow {
+        /// Also differences of earlier candidates.
+        #[arg(long)]
+        all: bool,
+        /// How many of the newest differences to list.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=1000))]
+        limit: u32,
+    },
 }
 
 /// A client whose configuration is known.

@@ -6,6 +6,7 @@
 mod connection;
 mod tls;
 
+use std::any::Any;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
@@ -17,6 +18,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use stepgate_core::ids::RunId;
+use stepgate_gateway::service::Service;
 use stepgate_http::local::{Process, our_input};
 use stepgate_http::sse;
 use stepgate_http::{
@@ -26,8 +28,9 @@ use stepgate_mcp::bridge::Exchange;
 use tower::ServiceExt;
 
 use crate::cli::Global;
+use crate::config::Config;
 use crate::data_dir::DataDir;
-use crate::start::{self, Held};
+use crate::start;
 use connection::{Connection, Target};
 
 pub(crate) use stepgate_gateway::tokens::Role;
@@ -113,7 +116,20 @@ enum Door {
 struct Here {
     router: Router,
     app: Arc<App>,
-    _held: Held,
+    /// The data directory, until this is dropped.
+    _held: Box<dyn Any + Send>,
+}
+
+impl Here {
+    fn of(service: Arc<Service>, config: &Config) -> anyhow::Result<Self> {
+        let (limits, url) = (config.serve_limits(), config.serve.configured_url()?);
+        let app = App::new(service, limits, url, AccessLog::Silent, Vec::new());
+        Ok(Self { router: http::router(&app), app, _held: Box::new(()) })
+    }
+
+    fn holding(self, held: impl Any + Send) -> Self {
+        Self { _held: Box::new(held), ..self }
+    }
 }
 
 /// The gateway that `--url` names, if any.
@@ -172,10 +188,20 @@ impl Client {
         held.tell().await;
         let service = held.service().await?;
         service.expire_due().await;
-        let (limits, url) = (held.config.serve_limits(), held.config.serve.configured_url()?);
-        let app = App::new(service, limits, url, AccessLog::Silent, Vec::new());
-        let here = Here { router: http::router(&app), app, _held: held };
-        Ok(Self { door: Door::Here(Box::new(here)), who })
+        let here = Here::of(service, &held.config)?;
+        Ok(Self { door: Door::Here(Box::new(here.holding(held))), who })
+    }
+
+    /// The same, for an order that must be in force before anything goes on: in this process no tool server is
+    /// started, and no interrupted run is recovered.
+    pub(crate) async fn before_recovery(data: &DataDir, role: Role) -> anyhow::Result<Self> {
+        if let Some(client) = Self::elsewhere(data, role).await? {
+            return Ok(client);
+        }
+        let who = Who::of(&data.global, role)?;
+        let held = start::hold_store(data).await?;
+        let here = Here::of(Arc::clone(&held.service), &held.config)?;
+        Ok(Self { door: Door::Here(Box::new(here.holding(held))), who })
     }
 
     /// Whether a person at the terminal acts, not a token.

@@ -13,11 +13,14 @@ mod find;
 mod follow;
 mod gateway;
 mod grants;
+mod labels;
+mod man;
 mod mcp;
 pub(crate) mod mcp_config;
 mod nodes;
 mod notify;
 mod policy;
+mod ready;
 mod reason;
 mod recover;
 mod restore;
@@ -26,6 +29,8 @@ mod runs;
 mod serve;
 mod sessions;
 mod step;
+mod stops;
+mod budget;
 pub(crate) mod token;
 mod tools;
 mod top;
@@ -46,12 +51,14 @@ use stepgate_gateway::world::RealWorld;
 use tracing::info;
 
 use crate::cli::{
-    Cli, Command, Global, McpCommand, NotifyCommand, PolicyCommand, RunsArgs, RunsCommand,
-    TokenCommand, VerifyArgs,
+    Cli, Command, ConfigCommand, Global, McpCommand, NotifyCommand, PolicyCommand, RunsArgs,
+    RunsCommand, TokenCommand, VerifyArgs,
 };
-use crate::config::{self, LogConfig};
+use crate::config::{self, Config, LogConfig};
 use crate::data_dir::{self, DataDir};
 use crate::log::{self, Audience};
+use crate::otlp::{self, Exporter};
+use crate::settings;
 use crate::show::{self, Times};
 use decide::Decision;
 
@@ -76,6 +83,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     refuse_missing(&data, needs)?;
     let done = on(&data, command).await;
     data.joined.leave().await;
+    otlp::finish();
     done
 }
 
@@ -88,8 +96,14 @@ fn begin_log(data: &DataDir, command: &Command) {
         true => (Audience::Service, data.load_config().ok()),
         false => (Audience::Command, None),
     };
+    let exporter = config.as_ref().and_then(|config| exporter(data, config));
     let LogConfig { format, level } = config.map(|config| config.log).unwrap_or_default();
-    log::begin(global.log_format.unwrap_or(format), level, audience);
+    log::begin(global.log_format.unwrap_or(format), level, audience, exporter);
+}
+
+/// Where spans and lines are exported to. What is wrong with it is refused by the command itself.
+fn exporter(data: &DataDir, config: &Config) -> Option<Exporter> {
+    Exporter::start(settings::collector(data, config).ok()??).ok()
 }
 
 async fn on(data: &DataDir, command: Command) -> anyhow::Result<u8> {
@@ -113,9 +127,14 @@ async fn on(data: &DataDir, command: Command) -> anyhow::Result<u8> {
         Command::Policy(command) => policy::policy(data, command).await.map_err(explained),
         Command::Token(command) => token::token(data, command).await.map_err(explained),
         Command::Grants(args) => grants::grants(data, args).await.map_err(explained),
+        Command::Labels(args) => labels::labels(data, args).await.map_err(explained),
+        Command::Budget(args) => budget::budget(data, &args).await.map_err(explained),
+        Command::Stop(args) => stops::stop(data, args).await.map_err(explained),
+        Command::Stops(args) => stops::stops(data, &args).await.map_err(explained),
+        Command::Lift(args) => stops::lift(data, &args).await.map_err(explained),
         Command::Runs(args) => runs::runs(data, args).await,
         Command::Top => top::top(data).await,
-        Command::Sessions(args) => sessions::sessions(data, &args).await,
+        Command::Sessions(args) => sessions::sessions(data, args).await,
         Command::Turns(args) => turns::turns(data, &args).await,
         Command::Nodes => nodes::nodes(data).await,
         Command::Notify(command) => notify::notify(data, command).await,
@@ -134,6 +153,12 @@ async fn on(data: &DataDir, command: Command) -> anyhow::Result<u8> {
             show::plain(String::from_utf8(script)?.trim_end())?;
             Ok(0)
         }
+        Command::Man { directory } => man::man(&directory),
+        Command::Config(ConfigCommand::Sample) => {
+            show::plain(config::sample()?.trim_end())?;
+            Ok(0)
+        }
+        Command::Ready => ready::ready(data).await,
     }
 }
 
@@ -166,11 +191,14 @@ fn needs(command: &Command) -> (Needs, Reach) {
         Command::Canon(_)
         | Command::Digest(_)
         | Command::Bench(_)
+        | Command::Config(_)
+        | Command::Man { .. }
         | Command::Completions { .. } => (Needs::Nothing, Reach::Anywhere),
         Command::Verify(VerifyArgs { bundle: Some(_), .. }) => (Needs::Nothing, Reach::Directory),
-        Command::Serve(_) | Command::Restore(_) | Command::Notify(NotifyCommand::Test { .. }) => {
-            (Needs::Place, Reach::Directory)
-        }
+        Command::Serve(_)
+        | Command::Restore(_)
+        | Command::Notify(NotifyCommand::Test { .. })
+        | Command::Policy(PolicyCommand::Init { .. }) => (Needs::Place, Reach::Directory),
         Command::Mcp { .. }
         | Command::Chat(_)
         | Command::Step(_)
@@ -200,6 +228,12 @@ fn needs(command: &Command) -> (Needs, Reach) {
         | Command::Policy(_)
         | Command::Token(_)
         | Command::Grants(_)
+        | Command::Labels(_)
+        | Command::Budget(_)
+        | Command::Stop(_)
+        | Command::Stops(_)
+        | Command::Lift(_)
+        | Command::Ready
         | Command::Recover
         | Command::Runs(_) => (Needs::Directory, Reach::Anywhere),
     }

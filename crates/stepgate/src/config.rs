@@ -1,9 +1,14 @@
 //! Configuration: `stepgate.toml`, then `STEPGATE_SECTION_KEY`, then flags. Unknown keys are errors.
 
 pub(crate) mod agent;
+mod detect;
 mod mcp;
 pub(crate) mod notify;
+pub(crate) mod origin;
+mod otlp;
 mod ranges;
+mod sample;
+mod schedule;
 mod secret;
 pub(crate) mod servers;
 mod store;
@@ -17,15 +22,20 @@ use anyhow::{Context, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::approvers::Groups;
+use stepgate_core::fact_sources::FactSources;
 use stepgate_core::gate::Extensions;
 use stepgate_core::ids::PrincipalId;
+use stepgate_core::label::{Flow, Label};
 use stepgate_core::limits::Limits;
+use stepgate_core::schedule::Schedule;
 use stepgate_exec::SandboxLimits;
 use stepgate_http::server::PairFiles;
 use stepgate_http::{PublicUrl, Scheme, ServeLimits};
 use stepgate_mcp::McpSettings;
 
+pub(crate) use sample::sample;
 pub(crate) use secret::Beside;
+use servers::ServerConfig;
 use store::{StoreConfig, executor_id};
 
 use crate::log::{LogFormat, LogLevel};
@@ -58,6 +68,10 @@ const CONNECTIONS_CEILING: usize = 100_000;
 const SERVE_CEILING_MS: u64 = 60 * 60 * 1000;
 /// Largest body that is read, twice the largest payload.
 const BODY_BYTES_CEILING: u64 = 128 * 1024 * 1024;
+/// Most memory for bodies.
+const BODY_MEMORY_CEILING: u64 = 64 * 1024 * 1024 * 1024;
+/// Most bytes of an agent in an hour.
+const AGENT_BYTES_CEILING: u64 = 1024 * 1024 * 1024 * 1024;
 /// Most requests, a second or at once.
 const REQUESTS_CEILING: u32 = 1_000_000;
 /// Longest that a person stays logged in: thirty days.
@@ -79,14 +93,25 @@ pub(crate) struct Config {
     pub(crate) mcp: mcp::McpConfig,
     /// Where the policies are.
     pub(crate) policy: PolicyConfig,
-    /// Groups of people, by name, for `@approvers` in policies: `finance = ["ann", "bob"]`.
+    /// Groups of principals, by name, for `@approvers` and `principal in Group::"finance"` in policies:
+    /// `finance = ["ann", "bob"]`.
     pub(crate) groups: BTreeMap<String, Vec<String>>,
+    /// Windows of time, by name, for `context.schedule` in policies.
+    pub(crate) schedule: BTreeMap<String, schedule::WindowConfig>,
+    /// Patterns that add a label to a result, by name.
+    pub(crate) detect: BTreeMap<String, detect::DetectConfig>,
+    /// Lists of values that policies can accept as `Origin::"directory/NAME"`, by name.
+    pub(crate) directory: BTreeMap<String, origin::DirectoryConfig>,
+    /// Who says what users ask for.
+    pub(crate) requests: origin::RequestsConfig,
     /// The agent and its model.
     pub(crate) agent: agent::AgentConfig,
     /// Where the store is, and how this node takes part in it.
     pub(crate) store: StoreConfig,
     /// What is written to standard error.
     pub(crate) log: LogConfig,
+    /// The collector that spans, log lines and metrics are sent to.
+    pub(crate) otlp: otlp::OtlpConfig,
     /// Who is told when something needs a person.
     pub(crate) notify: Vec<notify::NotifyConfig>,
     /// The tool servers, by name.
@@ -109,14 +134,28 @@ pub(crate) struct LogConfig {
 pub(crate) struct PolicyConfig {
     /// Their directory, beside the configuration file where it is not absolute.
     pub(crate) directory: PathBuf,
+    /// The directory of shadow policies, beside the configuration file where it is not absolute: they are asked beside
+    /// those in force, and change nothing. Empty: there are none.
+    pub(crate) shadow: PathBuf,
     /// How often `stepgate serve` looks whether they have changed, in milliseconds.
     #[schemars(range(min = 10, max = SERVE_CEILING_MS))]
     pub(crate) reload_ms: u64,
+    /// The solver cvc5, for `stepgate policy prove` and `stepgate policy diff`: an absolute path, or a name on the search path.
+    pub(crate) solver: PathBuf,
+    /// How long the solver may take for one question, in milliseconds.
+    #[schemars(range(min = 10, max = SERVE_CEILING_MS))]
+    pub(crate) solver_timeout_ms: u64,
 }
 
 impl Default for PolicyConfig {
     fn default() -> Self {
-        Self { directory: "policies".into(), reload_ms: 1000 }
+        Self {
+            directory: "policies".into(),
+            shadow: PathBuf::new(),
+            reload_ms: 1000,
+            solver: "cvc5".into(),
+            solver_timeout_ms: 30_000,
+        }
     }
 }
 
@@ -160,6 +199,8 @@ pub(crate) struct SandboxConfig {
     read_extensions: Vec<String>,
     /// Extensions of files that may be written, deleted and renamed, with their dot.
     write_extensions: Vec<String>,
+    /// What the sandbox's files bring into a session that reads or lists them, as labels that policies see.
+    reads: BTreeSet<Label>,
     /// Largest file that READ_FILE returns and WRITE_FILE writes, in bytes.
     #[schemars(range(min = 1, max = FILE_BYTES_CEILING))]
     file_bytes_max: u64,
@@ -184,6 +225,13 @@ pub(crate) struct ServeConfig {
     /// Most connections at one time.
     #[schemars(range(min = 1, max = CONNECTIONS_CEILING))]
     connections_max: usize,
+    /// Connections that agents' requests leave free for operators and auditors; at most half of all counts.
+    #[schemars(range(min = 0, max = CONNECTIONS_CEILING))]
+    connections_reserved: usize,
+    /// Most connections from one address, or one IPv6 site (/64), that have not shown a token. Behind a proxy all come from
+    /// one address.
+    #[schemars(range(min = 1, max = CONNECTIONS_CEILING))]
+    connections_per_address_max: usize,
     /// How long a request's head may take to come, in milliseconds.
     #[schemars(range(min = 1, max = SERVE_CEILING_MS))]
     head_timeout_ms: u64,
@@ -193,6 +241,9 @@ pub(crate) struct ServeConfig {
     /// Longest body that is read at all, in bytes.
     #[schemars(range(min = 1, max = BODY_BYTES_CEILING))]
     body_bytes_max: u64,
+    /// Memory that unfinished bodies share, in bytes; at least four times `body_bytes_max` counts.
+    #[schemars(range(min = 1, max = BODY_MEMORY_CEILING))]
+    body_memory_bytes_max: u64,
     /// Longest that a caller can wait with `Prefer: wait`, in milliseconds.
     #[schemars(range(min = 0, max = SERVE_CEILING_MS))]
     wait_max_ms: u64,
@@ -216,6 +267,9 @@ pub(crate) struct ServeConfig {
     /// Failed authentications a minute from one address.
     #[schemars(range(min = 1, max = REQUESTS_CEILING))]
     failed_auth_per_minute_max: u32,
+    /// Bytes that one agent sends and receives in an hour.
+    #[schemars(range(min = 1, max = AGENT_BYTES_CEILING))]
+    agent_bytes_per_hour_max: u64,
     /// How long a login to the pages may be unused, in milliseconds.
     #[schemars(range(min = 1, max = LOGIN_CEILING_MS))]
     login_idle_max_ms: u64,
@@ -234,9 +288,12 @@ impl Default for ServeConfig {
             tls_certificate: PathBuf::new(),
             tls_key: PathBuf::new(),
             connections_max: limits.connections_max,
+            connections_reserved: limits.connections_reserved,
+            connections_per_address_max: limits.connections_per_address_max,
             head_timeout_ms: ms(limits.head_timeout),
             body_timeout_ms: ms(limits.body_timeout),
             body_bytes_max: limits.body_bytes_max,
+            body_memory_bytes_max: limits.body_memory_bytes_max,
             wait_max_ms: ms(limits.wait_max),
             drain_ms: ms(limits.drain),
             shutdown_ms: ms(limits.shutdown),
@@ -244,6 +301,7 @@ impl Default for ServeConfig {
             requests_per_second_max: limits.requests_per_second_max,
             requests_burst_max: limits.requests_burst_max,
             failed_auth_per_minute_max: limits.failed_auth_per_minute_max,
+            agent_bytes_per_hour_max: limits.agent_bytes_per_hour_max,
             login_idle_max_ms: ms(limits.login_idle_max),
             login_life_max_ms: ms(limits.login_life_max),
         }
@@ -323,6 +381,7 @@ impl Default for SandboxConfig {
             shared: false,
             read_extensions: dotted(read),
             write_extensions: dotted(write),
+            reads: BTreeSet::new(),
             file_bytes_max,
             entries_max,
         }
@@ -335,17 +394,23 @@ impl Config {
         file: Option<&Path>,
         environment: impl Fn(&str) -> Option<String>,
     ) -> anyhow::Result<Self> {
-        let mut table = match file {
-            Some(file) => {
-                let text = std::fs::read_to_string(file)
-                    .with_context(|| format!("cannot read `{}`", file.display()))?;
-                // Read once as what it must be, so that an error names the line.
-                toml::from_str::<Self>(&text)
-                    .with_context(|| format!("`{}` is not valid", file.display()))?;
-                toml::from_str(&text)?
-            }
-            None => toml::Table::new(),
-        };
+        let mut text = String::new();
+        if let Some(file) = file {
+            text = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read `{}`", file.display()))?;
+            // Read once as what it must be, so that an error names the line.
+            toml::from_str::<Self>(&text)
+                .with_context(|| format!("`{}` is not valid", file.display()))?;
+        }
+        Self::of_text(&text, environment)
+    }
+
+    /// Reads the text of a file, and lays the environment over it.
+    pub(crate) fn of_text(
+        text: &str,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> anyhow::Result<Self> {
+        let mut table = toml::from_str(text)?;
         overlay(&mut table, &environment)?;
         let config: Self = table.try_into()?;
         ranges::check(&config)?;
@@ -360,7 +425,9 @@ impl Config {
         mcp::check_own_names(&self.servers)?;
         self.store.check()?;
         notify::check(&self.notify)?;
+        self.otlp.check()?;
         self.groups()?;
+        self.facts()?;
         let sandbox = &self.sandbox;
         let extensions = sandbox.read_extensions.iter().chain(&sandbox.write_extensions);
         for extension in extensions {
@@ -400,6 +467,43 @@ impl Config {
         Ok(Groups::new(groups))
     }
 
+    /// Where the facts come from that policies know beside a call.
+    pub(crate) fn facts(&self) -> anyhow::Result<FactSources> {
+        let mut windows = BTreeMap::new();
+        for (name, window) in &self.schedule {
+            let window =
+                window.window().with_context(|| format!("schedule.{name} is not valid"))?;
+            windows.insert(name.clone(), window);
+        }
+        let reads = &self.sandbox.reads;
+        let servers = self.servers.values();
+        let mut labels: BTreeSet<Label> = servers.flat_map(ServerConfig::labels).cloned().collect();
+        labels.extend(reads.iter().cloned());
+        let detectors = detect::detectors(&self.detect)?;
+        labels.extend(detectors.labels().cloned());
+        ensure!(
+            labels.len() <= Label::COUNT_MAX,
+            "more than {} labels in `reads`, `sends` and `adds`: use fewer",
+            Label::COUNT_MAX
+        );
+        // Where nothing brings a label in, none has to be looked up.
+        let is_found = detectors.labels().next().is_some();
+        if reads.is_empty() && !is_found && !self.servers.values().any(ServerConfig::brings_labels)
+        {
+            labels.clear();
+        }
+        let sandbox = Flow { reads: reads.clone(), ..Flow::default() };
+        Ok(FactSources {
+            labels,
+            sandbox,
+            schedule: Schedule::new(windows),
+            detectors,
+            directories: origin::checked(&self.directory)?,
+            tellers: self.requests.tellers()?,
+            ..FactSources::default()
+        })
+    }
+
     /// Which files may be touched.
     pub(crate) fn extensions(&self) -> Extensions {
         let bare = |names: &[String]| {
@@ -416,15 +520,19 @@ impl Config {
         let serve = &self.serve;
         ServeLimits {
             connections_max: serve.connections_max,
+            connections_reserved: serve.connections_reserved,
+            connections_per_address_max: serve.connections_per_address_max,
             head_timeout: Duration::from_millis(serve.head_timeout_ms),
             body_timeout: Duration::from_millis(serve.body_timeout_ms),
             body_bytes_max: serve.body_bytes_max,
+            body_memory_bytes_max: serve.body_memory_bytes_max,
             wait_max: Duration::from_millis(serve.wait_max_ms),
             drain: Duration::from_millis(serve.drain_ms),
             shutdown: Duration::from_millis(serve.shutdown_ms),
             requests_per_second_max: serve.requests_per_second_max,
             requests_burst_max: serve.requests_burst_max,
             failed_auth_per_minute_max: serve.failed_auth_per_minute_max,
+            agent_bytes_per_hour_max: serve.agent_bytes_per_hour_max,
             login_idle_max: Duration::from_millis(serve.login_idle_max_ms),
             login_life_max: Duration::from_millis(serve.login_life_max_ms),
         }

@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use stepgate_gateway::disk;
 use stepgate_gateway::start::Joined;
 
 use crate::cli::Global;
@@ -103,10 +104,7 @@ impl DataDir {
 
     /// Free space on the volume of the directory, even if the directory does not exist yet.
     pub(crate) fn free_bytes(&self) -> io::Result<u64> {
-        let existing = self.root.ancestors().find(|path| path.exists());
-        let place = existing.unwrap_or_else(|| Path::new("."));
-        let volume = rustix::fs::statvfs(place)?;
-        Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
+        disk::free_bytes(&self.root)
     }
 
     /// Adds the most likely cause of a fault if the disk is full: the fault's own text may name only the file that

@@ -18,7 +18,9 @@ use tracing::{Event, Level, Metadata, Subscriber, error};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
+use crate::otlp::{Exporter, Traces};
 use crate::show::{self, printable, printable_lines};
+use crate::timing::{self, Timing};
 
 /// What targets of our own crates begin with. What libraries log is left out.
 const OWN_TARGETS: &str = "stepgate";
@@ -76,10 +78,20 @@ pub(crate) enum Audience {
 }
 
 /// Begins to write log lines. Only the first call of a process has an effect.
-pub(crate) fn begin(format: LogFormat, level: LogLevel, audience: Audience) {
+pub(crate) fn begin(
+    format: LogFormat,
+    level: LogLevel,
+    audience: Audience,
+    exporter: Option<Exporter>,
+) {
     let log = Log { format, level: level.level(), audience };
+    let (timing, traces) = match audience {
+        Audience::Command => (None, None),
+        Audience::Service => (Some(Timing), Some(Traces::new(exporter, level.level()))),
+    };
+    let subscriber = Registry::default().with(log).with(timing).with(traces);
     // Set already: the first call decides.
-    let _ = tracing::subscriber::set_global_default(Registry::default().with(log));
+    let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
 /// Tells why the process ends. The log may not have begun.
@@ -131,12 +143,20 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        let is_told = metadata.is_span() || *metadata.level() <= self.level;
+        let is_told = match (metadata.is_span(), self.audience) {
+            (false, _) => *metadata.level() <= self.level,
+            (true, Audience::Command) => !timing::is_part(metadata),
+            // The other spans are measured.
+            (true, Audience::Service) => true,
+        };
         is_told && metadata.target().starts_with(OWN_TARGETS)
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        keep_fields(attributes, id, &context);
+        // The parts of a step are not for people.
+        if !timing::is_part(attributes.metadata()) {
+            keep_fields(attributes, id, &context);
+        }
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {

@@ -10,6 +10,8 @@ mod commands;
 mod config;
 mod data_dir;
 mod log;
+mod otlp;
+mod timing;
 mod settings;
 mod show;
 mod start;

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use stepgate_core::fact_sources::FactSources;
 use stepgate_exec::servers::{ServerSpec, StartError};
 use stepgate_gateway::durable;
 use stepgate_gateway::notify::NotifySettings;
@@ -17,8 +18,9 @@ use stepgate_gateway::start::{
 };
 use stepgate_gateway::turns::AgentSettings;
 
-use crate::config::{Beside, Config, PolicyConfig, notify, servers};
+use crate::config::{Beside, Config, PolicyConfig, notify, origin, servers};
 use crate::data_dir::DataDir;
+use crate::otlp::{self, OtlpSettings};
 
 pub(crate) use out_of_reach::warnings as out_of_reach;
 pub(crate) use permissions::refuse_open_to_others;
@@ -42,6 +44,12 @@ impl DataDir {
     /// Where the policies are.
     pub(crate) fn policies(&self, config: &Config) -> PathBuf {
         self.base().join(&config.policy.directory)
+    }
+
+    /// Where the shadow policies are, if the configuration names some.
+    pub(crate) fn shadow_policies(&self, config: &Config) -> Option<PathBuf> {
+        let named = &config.policy.shadow;
+        (!named.as_os_str().is_empty()).then(|| self.base().join(named))
     }
 
     /// The URL of the store, if it is not in the directory.
@@ -83,9 +91,11 @@ impl DataDir {
         let root = self.root().to_owned();
         let decisive = [Some(root), Some(self.policies(config)), self.config_file()];
         let keys = [config.serve.tls(&base)?.map(|pair| pair.key), config.agent.key_file(&base)];
-        let hidden = decisive.into_iter().chain(keys).flatten();
+        let hidden = decisive.into_iter().chain([self.shadow_policies(config)]);
+        let hidden = hidden.chain(keys).flatten();
         let hidden = hidden.chain(servers::secret_files(&config.servers, &base));
         let hidden = hidden.chain(notify::secret_files(&config.notify, &base));
+        let hidden = hidden.chain(config.otlp.secret_files(&base));
         let hidden = hidden.chain(self.secrets.iter().cloned()).map(std::path::absolute);
         Ok(hidden.collect::<io::Result<_>>()?)
     }
@@ -116,13 +126,16 @@ pub(crate) fn gateway(data: &DataDir, config: &Config, wait: Duration) -> anyhow
         turned_off: config.turned_off(),
         own_names: config.own_names(),
         wait,
+        tracing: otlp::current,
     };
     let policies = PolicySettings {
         directory: data.policies(config),
         is_default: config.policy.directory == PolicyConfig::default().directory,
+        shadow: data.shadow_policies(config),
     };
     Ok(Settings {
         root: data.root().to_owned(),
+        reserved_bytes: config.store.free_bytes_min,
         store,
         sandbox,
         servers,
@@ -130,6 +143,10 @@ pub(crate) fn gateway(data: &DataDir, config: &Config, wait: Duration) -> anyhow
         limits: config.limits(),
         extensions: config.extensions(),
         groups: config.groups()?,
+        facts: FactSources {
+            directories: origin::read(&config.directory, &data.base())?,
+            ..config.facts()?
+        },
     })
 }
 
@@ -145,6 +162,11 @@ pub(crate) fn receivers(
     public_url: Option<String>,
 ) -> anyhow::Result<NotifySettings> {
     data.valid(|beside| notify::settings(&config.notify, public_url, beside))
+}
+
+/// The collector, if the configuration names one.
+pub(crate) fn collector(data: &DataDir, config: &Config) -> anyhow::Result<Option<OtlpSettings>> {
+    data.valid(|beside| config.otlp.settings(beside))
 }
 
 /// The tool servers to start.

@@ -13,7 +13,8 @@ use stepgate_core::session::Session;
 use stepgate_exec::servers::Servers;
 use stepgate_gateway::attention::NeedObject;
 use stepgate_gateway::control::pins::Pins;
-use stepgate_gateway::start::{self, Started, WAIT_FOR_ALL};
+use stepgate_gateway::service::Service;
+use stepgate_gateway::start::{self, Settings, Started, WAIT_FOR_ALL};
 use stepgate_gateway::world;
 use tokio::sync::mpsc;
 use tracing::{error, info};
@@ -66,7 +67,31 @@ pub(crate) async fn hold_recovered(data: &DataDir) -> anyhow::Result<Held> {
     Ok(held)
 }
 
+/// A data directory that this process holds, of which only the store is open.
+pub(crate) struct HeldStore {
+    pub(crate) service: Arc<Service>,
+    pub(crate) config: Config,
+    _lock: Lock,
+}
+
+/// Locks the directory and opens its store: no tool server is started, and nothing is recovered.
+pub(crate) async fn hold_store(data: &DataDir) -> anyhow::Result<HeldStore> {
+    let (settings, config, lock) = lock(data, Duration::ZERO)?;
+    let service = start::open_store(settings, &data.joined).await;
+    let service = service.map_err(|error| settings::located(data, error))?;
+    Ok(HeldStore { service, config, _lock: lock })
+}
+
 async fn hold(data: &DataDir, wait: Duration) -> anyhow::Result<Held> {
+    let (settings, config, lock) = lock(data, wait)?;
+    let started = start::start(settings, &data.joined).await;
+    let started = started.map_err(|error| settings::located(data, error))?;
+    data.forget_restored(&*started.gate.store, &started.control.sandbox).await?;
+    Ok(Held { started, config, _lock: lock })
+}
+
+/// Locks the directory and creates what is missing.
+fn lock(data: &DataDir, wait: Duration) -> anyhow::Result<(Settings, Config, Lock)> {
     world::refuse_unset_clock(SystemTime::now())?;
     let mut config = data.load_config()?;
     data.refuse_backup()?;
@@ -78,11 +103,7 @@ async fn hold(data: &DataDir, wait: Duration) -> anyhow::Result<Held> {
     data_dir::create(&data.sandbox())?;
     data.name_node(&mut config)?;
     data.node_id(&config)?.into_iter().for_each(log::name_node);
-    let settings = settings::gateway(data, &config, wait)?;
-    let started = start::start(settings, &data.joined).await;
-    let started = started.map_err(|error| settings::located(data, error))?;
-    data.forget_restored(&*started.gate.store, &started.control.sandbox).await?;
-    Ok(Held { started, config, _lock: lock })
+    Ok((settings::gateway(data, &config, wait)?, config, lock))
 }
 
 /// Starts the tool servers to list their tools, and waits for each. Late results are dropped.

@@ -13,6 +13,7 @@ use serde_json::Value;
 use stepgate_core::approvers::Groups;
 use stepgate_core::consent_cache::Consents;
 use stepgate_core::digest::Digest;
+use stepgate_core::fact_sources::FactSources;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;
@@ -148,6 +149,7 @@ impl Place {
             doubts: Doubts::default(),
             groups: Groups::default(),
             consents: Consents::default(),
+            facts: FactSources::default(),
         }
     }
 

@@ -9,6 +9,7 @@
 //! | no crash that loses or repeats | effects counted by the tools are what the records guarantee |
 //! | I1, I5 | entries are dense, each names the one before, and the state moves along the diagram |
 //! | I2 | one key is called by one run |
+//! | budgets | what the tools did asks for no more than the budget, each call counted once |
 //! | I6 | an epoch of a run has one writer, who owns it when it writes |
 //!
 //! I3, I4 and I7 are `verify`'s, at the end of every seed, with the rest once more.
@@ -52,6 +53,8 @@ struct Book {
     proposals: BTreeMap<(String, Digest), (RunId, String)>,
     /// How often the sandbox did each thing.
     sandbox_acts: BTreeMap<String, u32>,
+    /// What the tools did, as they have it in their own books: what each key asked for.
+    spent: BTreeMap<String, u64>,
     decided: BTreeSet<ApprovalId>,
     doubts: BTreeSet<RunId>,
     /// Agents that still wait for something.
@@ -151,13 +154,21 @@ impl Ledger {
     }
 
     /// A tool had its effect.
-    pub(crate) fn tool_acted(&self, node: u64, run_id: RunId, key: &str) {
+    pub(crate) fn tool_acted(&self, node: u64, run_id: RunId, key: &str, amount: u64) {
         self.env.note("EFFECT", node, number_of(run_id.as_uuid()), || {
             format!("{key} by {}", short(run_id))
         });
-        let may_act = locked(&self.book).lives.get(&run_id).is_some_and(Life::may_act);
+        let (may_act, spent) = {
+            let mut book = locked(&self.book);
+            book.spent.insert(key.to_owned(), amount);
+            let may_act = book.lives.get(&run_id).is_some_and(Life::may_act);
+            (may_act, book.spent.values().sum::<u64>())
+        };
         if !may_act {
             self.env.violated(format!("run {} had an effect and no durable call", short(run_id)));
+        }
+        if let Some(budget) = self.env.weather.budget.filter(|budget| spent > *budget) {
+            self.env.violated(format!("the tools did {spent}, and the budget is {budget}"));
         }
     }
 

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::approvers::Groups;
 use stepgate_core::consent_cache::Consents;
+use stepgate_core::fact_sources::FactSources;
 use stepgate_core::gate::{Doubts, Extensions, Fault, Gate, Parked};
 use stepgate_core::limits::Limits;
 use stepgate_core::ports::{ApprovalQuery, StoreError, World};
@@ -102,6 +103,7 @@ pub(crate) async fn live(shared: Shared, processes: Arc<Processes>, seat: Seat) 
         doubts: Doubts::default(),
         groups: Groups::default(),
         consents: Consents::default(),
+        facts: FactSources::default(),
     };
     let process = Process::new(Arc::clone(&processes), seat, gate);
     let recovery = Recovery { env: Arc::clone(&env), ledger, process: Arc::clone(&process) };

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stepgate_core::approval::Approval;
+use stepgate_core::budget::{Account, Balance, BudgetName, Window};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
@@ -15,8 +17,8 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateCode, StateError};
 use stepgate_core::lease::{Claim, Claiming, Holder, Incarnation, Lease, Sending, taken_over};
 use stepgate_core::ports::{
-    Announcement, ApprovalQuery, Approvals, Audited, Audits, Counts, Cursor, Cursors, Dossier,
-    EventQuery, Events, Journals, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent,
+    Announcement, ApprovalQuery, Approvals, Audited, Audits, Budgets, Counts, Cursor, Cursors,
+    Dossier, EventQuery, Events, Journals, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent,
     Recollection, RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery,
     Unfinished, Unreached, Writes,
 };
@@ -628,6 +630,26 @@ impl Approvals for NodeStore {
 }
 
 #[async_trait]
+impl Budgets for NodeStore {
+    async fn used(&self, accounts: &[Account]) -> Result<Vec<Decimal>, StoreError> {
+        self.read("used", |rows| at_once(rows.used(accounts))).await
+    }
+
+    async fn accounts(
+        &self,
+        budget: &BudgetName,
+        window: Window,
+        limit: usize,
+    ) -> Result<Vec<Balance>, StoreError> {
+        self.read("accounts", |rows| at_once(rows.accounts(budget, window, limit))).await
+    }
+
+    async fn balances(&self) -> Result<Vec<Balance>, StoreError> {
+        self.read("balances", |rows| at_once(rows.balances())).await
+    }
+}
+
+#[async_trait]
 impl Events for NodeStore {
     async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>, StoreError> {
         self.read("event", |rows| at_once(rows.events_by_id(event_ids))).await
@@ -643,6 +665,14 @@ impl Events for NodeStore {
 
     async fn last_position(&self) -> Result<u64, StoreError> {
         self.read("last_position", |rows| at_once(rows.last_position())).await
+    }
+
+    async fn last_loose_position(&self) -> Result<u64, StoreError> {
+        self.read("last_loose_position", |rows| at_once(rows.last_loose_position())).await
+    }
+
+    async fn committed_loose_position(&self) -> Result<Option<u64>, StoreError> {
+        Ok(None)
     }
 
     async fn loose_page(

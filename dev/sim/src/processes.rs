@@ -118,7 +118,8 @@ impl Process {
                 | Refused::NotAnApprover
                 | Refused::MorePeople
                 | Refused::LinkedApprover(_)
-                | Refused::OutOfReach,
+                | Refused::OutOfReach
+                | Refused::Stopped(_),
             )
             | None => {}
         }

@@ -35,11 +35,15 @@ pub enum Sabotage {
     ForgetPreState,
     /// A second node does not wait for a path that another one changes.
     IgnorePathLocks,
+    /// A commit does not ask whether its call is within the budget: the gate relies on what it read before.
+    TrustReading,
+    /// What a call took from a budget is given back although the call may have been done.
+    ReleaseInDoubt,
 }
 
 impl Sabotage {
     /// Every sabotage.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::SkipFence,
         Self::SplitCommit,
         Self::DropInFlight,
@@ -54,6 +58,8 @@ impl Sabotage {
         Self::ResendAsk,
         Self::ForgetPreState,
         Self::IgnorePathLocks,
+        Self::TrustReading,
+        Self::ReleaseInDoubt,
     ];
 
     /// How the command line and the documentation spell it.
@@ -73,6 +79,8 @@ impl Sabotage {
             Self::ResendAsk => "resend-ask",
             Self::ForgetPreState => "forget-pre-state",
             Self::IgnorePathLocks => "ignore-path-locks",
+            Self::TrustReading => "trust-reading",
+            Self::ReleaseInDoubt => "release-in-doubt",
         }
     }
 }

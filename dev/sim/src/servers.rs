@@ -11,6 +11,7 @@ use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::ids::RunId;
 use stepgate_core::json::{Map, Value};
+use stepgate_core::label::Flow;
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::ports::{Dispatch, Effect, Failed, Hold, Said, Sending, ToolServers};
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
@@ -28,6 +29,11 @@ use crate::weather::{MS, SECOND, TOOL_TIMEOUT, ToolFate, WAY_MAX};
 /// The tools that change something, one for each way a call in doubt is treated.
 pub(crate) const CHANGING: [&str; 4] = ["s.honours", "s.redispatch", "s.query", "s.ask"];
 const STATUS: &str = "s.status";
+
+/// What a call asks for.
+pub(crate) fn amount_of(args: &Map<String, Value>) -> u64 {
+    args.get("n").and_then(Value::as_u64).unwrap_or(0)
+}
 
 /// How long a server listens for the end of a call with the same key.
 const JOIN_MAX: Instant = 60 * SECOND;
@@ -85,6 +91,7 @@ impl Servers {
                 delivery,
                 standing: Standing::Accepted,
                 redacted,
+                flow: Flow::default(),
                 contract: Arc::new(AnyArgs),
                 name: name.clone(),
             };
@@ -179,7 +186,13 @@ impl ToolServers for NodeServers {
             }
             None => {
                 self.listen(sending.run_id, awaited);
-                Effect::Failed(ExecutionFailure::Timeout.into())
+                // As if nothing had been sent, for a tool of which nothing else would tell.
+                let releases = self.servers.env.is_sabotaged(Sabotage::ReleaseInDoubt)
+                    && call.tool.delivery == Delivery::Redispatch;
+                match releases {
+                    true => Effect::Failed(ExecutionFailure::Unavailable.into()),
+                    false => Effect::Failed(ExecutionFailure::Timeout.into()),
+                }
             }
         }
     }
@@ -258,7 +271,8 @@ impl Received {
         let acts = self.fate != ToolFate::CrashBefore;
         if acts {
             *locked(&self.servers.state).acts.entry(self.key.clone()).or_default() += 1;
-            self.servers.ledger.tool_acted(self.node, self.run_id, &self.key);
+            let amount = amount_of(&self.args);
+            self.servers.ledger.tool_acted(self.node, self.run_id, &self.key, amount);
         }
         self.servers.end(&self.key);
         match self.fate {

@@ -96,6 +96,8 @@ pub(crate) struct Weather {
     pub(crate) reused: u64,
     /// How often the policies change, in a thousand seconds.
     pub(crate) policy_changes: u64,
+    /// The most that all calls of tools together may ask for (their argument `n`), where there is a budget.
+    pub(crate) budget: Option<u64>,
     /// Whether one node, once dead, stays so.
     pub(crate) one_stays_away: bool,
 }
@@ -123,7 +125,9 @@ const TOOL_FATES: [ToolFate; 6] = [
 
 impl Weather {
     pub(crate) fn of(chance: &mut Chance) -> Self {
-        let renewal_stalls = chance.aside().pick(&[0, 0, 0, 0, 60, 250], 0);
+        let mut aside = chance.aside();
+        let renewal_stalls = aside.pick(&[0, 0, 0, 0, 60, 250], 0);
+        let budget = aside.pick(&[None, None, None, Some(60), Some(120), Some(250)], None);
         let mut kinds = |often: &[u64]| chance.pick(often, 0);
         let store = FATES.map(|fate| (fate, kinds(&[0, 0, 0, 4, 15, 40, 100]))).to_vec();
         let tools = TOOL_FATES.map(|fate| (fate, kinds(&[0, 0, 30, 150]))).to_vec();
@@ -142,6 +146,7 @@ impl Weather {
             twice: chance.pick(&[0, 200, 600], 0),
             reused: chance.pick(&[0, 0, 150], 0),
             policy_changes: chance.pick(&[0, 0, 200], 0),
+            budget,
             one_stays_away: chance.happens(200),
         }
     }

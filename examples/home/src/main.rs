@@ -1,13 +1,14 @@
-//! Two tool servers to play with, in one program: a calendar that only looks, and a loudspeaker that
-//! changes the world and acts once per idempotency key.
+//! Three tool servers to play with, in one program: a calendar that only looks, a loudspeaker that
+//! changes the world, and a mailbox. The last two act once per idempotency key.
 //!
-//! `stepgate-example-home calendar`, or `stepgate-example-home sonos STATE`, where STATE is the file in
-//! which the loudspeaker remembers what it did.
+//! `stepgate-example-home calendar`, `stepgate-example-home sonos STATE` or `stepgate-example-home mail STATE`,
+//! where STATE is the file in which the server remembers what it did.
 //!
 //! MCP over standard input and output is one JSON object a line, so this speaks it by itself: with no more
 //! than a JSON parser it is built in seconds.
 
 mod calendar;
+mod mail;
 mod sonos;
 
 use std::io::{self, BufRead, Write};
@@ -25,8 +26,11 @@ fn main() -> ExitCode {
     let home = match (role.as_str(), args.next()) {
         ("calendar", None) => Home::Calendar,
         ("sonos", Some(state)) => Home::Sonos(sonos::Speaker::at(PathBuf::from(state))),
+        ("mail", Some(state)) => Home::Mail(mail::Outbox::at(PathBuf::from(state))),
         (_, _) => {
-            return fail("call it as `calendar`, or as `sonos STATE` with a file to remember in");
+            return fail(
+                "call it as `calendar`, or as `sonos STATE` or `mail STATE` with a file to remember in",
+            );
         }
     };
     match home.serve(&mut io::stdin().lock(), &mut io::stdout().lock()) {
@@ -45,6 +49,7 @@ fn fail(why: &str) -> ExitCode {
 enum Home {
     Calendar,
     Sonos(sonos::Speaker),
+    Mail(mail::Outbox),
 }
 
 /// What travels beside the arguments of a call.
@@ -55,6 +60,7 @@ impl Home {
         match self {
             Self::Calendar => calendar::tools(),
             Self::Sonos(_) => sonos::tools(),
+            Self::Mail(_) => mail::tools(),
         }
     }
 
@@ -69,7 +75,11 @@ impl Home {
             (Self::Calendar, calendar::AGENDA) => Ok(calendar::agenda()),
             (Self::Sonos(speaker), sonos::SET_VOLUME) => speaker.set_volume(args, key),
             (Self::Sonos(speaker), sonos::VOLUME) => speaker.volume(args),
-            (Self::Calendar | Self::Sonos(_), _) => Err(format!("there is no tool `{tool}`")),
+            (Self::Mail(_), mail::INBOX) => Ok(mail::inbox()),
+            (Self::Mail(outbox), mail::SEND) => outbox.send(args, key),
+            (Self::Calendar | Self::Sonos(_) | Self::Mail(_), _) => {
+                Err(format!("there is no tool `{tool}`"))
+            }
         }
     }
 }

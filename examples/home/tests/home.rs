@@ -38,8 +38,9 @@ fn main() -> ExitCode {
         the_loudspeaker_acts_once_per_key_also_over_a_restart().await;
         what_is_not_a_volume_is_refused().await;
         a_room_without_a_loudspeaker_is_a_failure_and_changes_nothing().await;
+        a_mail_goes_out_once_per_key().await;
     });
-    println!("home: 4 passed");
+    println!("home: 5 passed");
     ExitCode::SUCCESS
 }
 
@@ -107,6 +108,23 @@ async fn a_room_without_a_loudspeaker_is_a_failure_and_changes_nothing() {
         assert_eq!(effect, refused(why), "{tool}");
     }
     assert!(!state.exists());
+}
+
+async fn a_mail_goes_out_once_per_key() {
+    let keep = tempfile::tempdir().unwrap();
+    let outbox = keep.path().join("outbox");
+    let sending = sending();
+    for dispatch in [Dispatch::First, Dispatch::Again] {
+        let args = ["mail", outbox.to_str().unwrap()];
+        let home = home(vec![spec("mail", &args, Mode::ExecuteGated)]).await;
+        let inbox = done(call(&home, "mail.inbox", json!({}), &self::sending()).await);
+        assert_eq!(inbox["structuredContent"]["mails"].as_array().unwrap().len(), 2);
+        let sending = Sending { dispatch, ..sending.clone() };
+        let mail = json!({ "to": "ann@example.com", "text": "hello" });
+        let sent = done(call(&home, "mail.send", mail, &sending).await);
+        assert_eq!(sent["structuredContent"]["sent_to"], "ann@example.com");
+    }
+    assert_eq!(std::fs::read_to_string(&outbox).unwrap().lines().count(), 1);
 }
 
 fn spec(name: &str, args: &[&str], mode: Mode) -> ServerSpec {

@@ -4,6 +4,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stepgate_core::approvers::Groups;
 use stepgate_core::consent_cache::Consents;
+use stepgate_core::fact_sources::FactSources;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::limits::Limits;
@@ -48,6 +49,7 @@ async fn desk() -> (Gate, SessionId, Turn) {
         doubts: Doubts::default(),
         groups: Groups::default(),
         consents: Consents::default(),
+        facts: FactSources::default(),
     };
     let agent = PrincipalId::parse("agent").unwrap();
     let session_id = gate.default_session(&agent).await.unwrap().session_id;

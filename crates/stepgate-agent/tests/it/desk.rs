@@ -18,6 +18,7 @@ use stepgate_agent::response::{Response, Usage};
 use stepgate_agent::stop::Stop;
 use stepgate_core::approvers::Groups;
 use stepgate_core::consent_cache::Consents;
+use stepgate_core::fact_sources::FactSources;
 use stepgate_core::gate::{Doubts, Extensions, Fault, Gate, Parked};
 use stepgate_core::ids::{PrincipalId, RunId, SessionId};
 use stepgate_core::limits::Limits;
@@ -192,6 +193,7 @@ impl Desk {
             doubts: Doubts::default(),
             groups: Groups::default(),
             consents: Consents::default(),
+            facts: FactSources::default(),
         };
         let script = Script { says: Mutex::new(script.into_iter().collect()), ..Script::default() };
         let script = Arc::new(script);

@@ -1,17 +1,22 @@
 //! The payloads of events, one type for each. An event stores its payload as a value, because the chain covers the
 //! value as it was written.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::approvers::Required;
 use crate::digest::Digest;
 use crate::failure::Outcome;
 use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use crate::json::Value;
+use crate::label::{Carrier, Label};
 use crate::machine::State;
 use crate::need::Kind;
 use crate::session::SessionKind;
 use crate::time::Timestamp;
+use crate::verdict::PolicyAnswer;
 
 /// The value that an event stores.
 pub fn value(payload: impl Serialize) -> Value {
@@ -102,6 +107,16 @@ pub struct GrantRevoked {
     pub revoked_by: PrincipalId,
 }
 
+/// `stop_lifted`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StopLifted {
+    /// Who lifted it.
+    pub lifted_by: PrincipalId,
+    /// The stop.
+    pub stop_id: ArtifactId,
+}
+
 /// `tool_replayed`.
 #[derive(Serialize, JsonSchema)]
 pub struct ToolReplayed {
@@ -183,6 +198,62 @@ pub struct SessionOpened {
     pub ts: Timestamp,
 }
 
+/// `label_added`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LabelAdded {
+    /// What took it in.
+    pub carrier: Carrier,
+    /// The detector that found something in the result, where one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detector: Option<String>,
+    /// The label.
+    pub label: Label,
+    /// The run whose call brought it.
+    pub run_id: RunId,
+    /// The action or tool.
+    pub tool: String,
+}
+
+/// `label_removed`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LabelRemoved {
+    /// What had it.
+    pub carrier: Carrier,
+    /// The label.
+    pub label: Label,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// Who took it away.
+    pub removed_by: PrincipalId,
+}
+
+/// `user_request`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UserRequest {
+    /// The principal that said so.
+    pub principal_id: PrincipalId,
+    /// What the user asked for.
+    pub text: String,
+    /// In which part.
+    pub told_by: ToldBy,
+}
+
+/// Who says what the user asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToldBy {
+    /// A turn of Stepgate's own agent: its user's message.
+    Turn,
+    /// An operator.
+    Operator,
+    /// The program around an agent's model, which the configuration trusts with it.
+    Harness,
+}
+
 /// `tool_accepted`.
 #[derive(Serialize, JsonSchema)]
 pub struct ToolAccepted {
@@ -205,6 +276,38 @@ pub struct ToolAccepted {
 pub struct PolicyLoaded {
     /// Digest of the policy set.
     pub policy_hash: Digest,
+}
+
+/// `policy_differs`: what the set in force decided, and what the shadow set would have decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PolicyDiffers {
+    /// The decision that was taken.
+    pub in_force: SetDecision,
+    /// Who asked.
+    pub principal_id: PrincipalId,
+    /// The decision that the shadow set would have taken.
+    pub shadow: SetDecision,
+    /// The action or tool.
+    pub tool: String,
+}
+
+/// The decision of one policy set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetDecision {
+    /// The caps that lower an argument of the call.
+    pub caps: BTreeMap<String, i64>,
+    /// Why it is denied, where the names of the policies do not say it.
+    pub detail: Option<String>,
+    /// The policies that decided.
+    pub policies: Vec<String>,
+    /// Digest of the policy set.
+    pub policy_hash: Digest,
+    /// Why a person decides.
+    pub reason: Option<String>,
+    /// What the set requires of the people who decide.
+    pub required: Vec<Required>,
+    /// The answer.
+    pub verdict: PolicyAnswer,
 }
 
 /// `token_revoked`.

@@ -7,6 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::action;
 use crate::digest::Digest;
+use crate::facts::Facts;
+use crate::failure::ExecutionFailure;
 use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use crate::json::{Value, canonical, strict};
 use crate::machine::Move;
@@ -288,6 +290,9 @@ pub struct DecisionMeta {
     #[serde(default, deserialize_with = "strict::some_value")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defaults: Option<Value>,
+    /// What policy knew beside the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<Box<Facts>>,
     /// The grant by which an operator approved the call in advance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant_id: Option<ArtifactId>,
@@ -389,6 +394,22 @@ pub struct EffectMeta {
     /// SHA-256 of the stored result bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_digest: Option<Digest>,
+}
+
+impl ToolEffect {
+    /// Whether the call certainly did not happen: it was refused, it was not sent because its server could not be
+    /// reached, or a person said that it was not done. A tool that answers with an error may have acted.
+    pub(crate) fn did_not_happen(&self) -> bool {
+        let code = self.outcome.error.as_ref().map(|error| error.code.as_str());
+        match self.outcome.status {
+            EffectStatus::Denied => true,
+            EffectStatus::Failure => {
+                self.meta.resolved_by.is_some()
+                    || code == Some(ExecutionFailure::Unavailable.code())
+            }
+            EffectStatus::Success | EffectStatus::Error => false,
+        }
+    }
 }
 
 /// How often an effect can have happened.

@@ -1,20 +1,36 @@
 //! The port that decides: a policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::approvers::Required;
+use crate::budget::{Covering, Due};
 use crate::call::Call;
 use crate::digest::Digest;
-use crate::ids::PrincipalId;
+use crate::facts::{FactNeeds, Facts};
+use crate::ids::{PrincipalId, SessionId};
 use crate::json::{Map, Value};
+use crate::verdict::PolicyAnswer;
 
-/// The question to a policy. Reasoning, clock and payload text are not part of it.
+/// The question to a policy. Reasoning, arrival time and payload text are not part of it.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyRequest<'a> {
     /// Who asks.
     pub principal_id: &'a PrincipalId,
     /// The call; redacted arguments as their digests.
     pub call: &'a Call,
+    /// What is known beside the call.
+    pub facts: &'a Facts,
+}
+
+/// Who a call is charged to.
+#[derive(Clone, Copy, Debug)]
+pub struct Payer<'a> {
+    /// Who asks.
+    pub principal_id: &'a PrincipalId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The groups that the principal is in.
+    pub groups: &'a BTreeSet<String>,
 }
 
 /// A policy's answer. It is `Deny` where no rule matches, in doubt, and after an error.
@@ -60,6 +76,19 @@ pub struct PolicyDecision {
     pub detail: Option<String>,
     /// The defaults of the tool's schema that policies saw for omitted arguments, by JSON Pointer.
     pub defaults: Map<String, Value>,
+    /// What the call takes from each budget that covers it, with its caps applied.
+    pub due: Vec<Due>,
+}
+
+impl PolicyAnswer {
+    /// The answer of a decision.
+    pub fn of(decision: &PolicyDecision) -> Self {
+        match decision.verdict {
+            PolicyVerdict::Permit => Self::Permit,
+            PolicyVerdict::RequireApproval(_) => Self::Approval,
+            PolicyVerdict::Deny => Self::Deny,
+        }
+    }
 }
 
 /// Decides which calls are permitted.
@@ -67,10 +96,36 @@ pub trait Policy: Send + Sync {
     /// Decides. The answer is always the same for the same request and policy set.
     fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision;
 
-    /// Whether any call of this action could be permitted to the principal, with a person's approval or
-    /// without. It decides nothing: an action that can never be permitted is only left out of the offered
-    /// list.
-    fn could_permit(&self, _principal_id: &PrincipalId, _action: &str) -> bool {
+    /// The facts that decisions on this action may depend on, beside those that are always known.
+    fn needs(&self, _action: &str) -> FactNeeds {
+        FactNeeds::default()
+    }
+
+    /// The budgets that cover a call, and the keys of the accounts that it is charged to. A decision on the call is due
+    /// to these budgets, unless the policy set was replaced in between.
+    fn budgets(&self, _payer: Payer<'_>, _call: &Call) -> Vec<Covering> {
+        Vec::new()
+    }
+
+    /// What a shadow set would have decided, where there is one and its decision differs. AUTHORIZE asks once for
+    /// each decision, after it was taken, and only writes the answer down: no answer can change the decision.
+    fn shadow(
+        &self,
+        _request: PolicyRequest<'_>,
+        _in_force: &PolicyDecision,
+    ) -> Option<PolicyDecision> {
+        None
+    }
+
+    /// Whether any call of this action could be permitted to the principal, who is in these groups, with a person's
+    /// approval or without. It decides nothing: an action that can never be permitted is only left out of the
+    /// offered list.
+    fn could_permit(
+        &self,
+        _principal_id: &PrincipalId,
+        _groups: &BTreeSet<String>,
+        _action: &str,
+    ) -> bool {
         true
     }
 }

@@ -11,6 +11,8 @@ use super::{
     TurnQuery, Unfinished, Unreached,
 };
 use crate::approval::Approval;
+use crate::budget::{Account, Balance, BudgetName, Window};
+use crate::decimal::Decimal;
 use crate::digest::Digest;
 use crate::event::Event;
 use crate::idempotency::Binding;
@@ -24,7 +26,17 @@ use crate::session::{Session, SessionKind};
 /// `acquire_trace_lock` and `release_trace_lock`.
 #[async_trait]
 pub trait Store:
-    Writes + Locks + Journals + Runs + Sessions + Approvals + Events + Cursors + Audits + Nodes
+    Writes
+    + Locks
+    + Journals
+    + Runs
+    + Sessions
+    + Approvals
+    + Budgets
+    + Events
+    + Cursors
+    + Audits
+    + Nodes
 {
     /// Appends one entry to a trace whose run is open: the one-entry form of `commit`.
     async fn append_log_entry(&self, place: Place, entry: Appended) -> Result<(), StoreError> {
@@ -62,7 +74,17 @@ pub trait Store:
 }
 
 impl<T> Store for T where
-    T: Writes + Locks + Journals + Runs + Sessions + Approvals + Events + Cursors + Audits + Nodes
+    T: Writes
+        + Locks
+        + Journals
+        + Runs
+        + Sessions
+        + Approvals
+        + Budgets
+        + Events
+        + Cursors
+        + Audits
+        + Nodes
 {
 }
 
@@ -70,7 +92,7 @@ impl<T> Store for T where
 #[async_trait]
 pub trait Writes: Send + Sync {
     /// Commits a part of a step. It is refused unless the entries continue the journal's tail, the key is
-    /// free and the approval is pending. The store numbers the links here.
+    /// free, the approval is pending and no charge exceeds its budget. The store numbers the links here.
     async fn commit(&self, commit: StepCommit) -> Result<(), StoreError>;
 
     /// Appends an event outside any step, with a link of its own.
@@ -173,6 +195,24 @@ pub trait Approvals: Send + Sync {
     async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError>;
 }
 
+/// How much of the budgets is used.
+#[async_trait]
+pub trait Budgets: Send + Sync {
+    /// How much of each of these accounts is used, in their order; nothing of one that was never charged.
+    async fn used(&self, accounts: &[Account]) -> Result<Vec<Decimal>, StoreError>;
+
+    /// The accounts of a budget in a window, the fullest first.
+    async fn accounts(
+        &self,
+        budget: &BudgetName,
+        window: Window,
+        limit: usize,
+    ) -> Result<Vec<Balance>, StoreError>;
+
+    /// Every account that was ever charged, in any order.
+    async fn balances(&self) -> Result<Vec<Balance>, StoreError>;
+}
+
 /// What happened.
 #[async_trait]
 pub trait Events: Send + Sync {
@@ -189,6 +229,14 @@ pub trait Events: Send + Sync {
     /// So a reader that asks for this first, then reads events and finds none, need not read up to this
     /// position again.
     async fn last_position(&self) -> Result<u64, StoreError>;
+
+    /// The same for events that belong to no run. Every step asks for this, so it must be cheap: no thread and no
+    /// file where one process has the store, one round trip where several share it.
+    async fn last_loose_position(&self) -> Result<u64, StoreError>;
+
+    /// The same as the last commit of this process found it, without asking the store; none where that is not known.
+    /// After a commit with events, none that was committed before it is missing.
+    async fn committed_loose_position(&self) -> Result<Option<u64>, StoreError>;
 
     /// Events that belong to no run, after a position, oldest first, each with its position.
     async fn loose_page(

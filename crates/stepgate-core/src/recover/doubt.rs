@@ -2,15 +2,17 @@
 //! the call was done. The question is a run of its own; the event that settles the call links to it.
 
 use super::Left;
+use crate::budgets;
 use crate::call::{Call, ServerCall};
+use crate::facts::Facts;
 use crate::gate::{Fault, Gate};
-use crate::ids::PrincipalId;
 use crate::journal::artifact::ToolClass;
 use crate::journal::{StateError, replay};
 use crate::json::{Map, Value, canonical};
-use crate::ports::{Dossier, PolicyRequest, PolicyVerdict};
-use crate::run::Payload;
+use crate::ports::{Dossier, PolicyRequest, PolicyVerdict, StoreError};
+use crate::run::{Arrival, Payload};
 use crate::step::{self, Finding, Refused, Settlement, Submission};
+use crate::stop::CallParties;
 use crate::tool::{Delivery, Standing, ToolName};
 
 /// Asks the status tool, where the call's tool names one, and settles the call by its answer.
@@ -22,7 +24,7 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
     if gate.doubts.is_too_soon(arrival.run_id, gate.world.now()) {
         return Ok(Left::InDoubt);
     }
-    if !may_be_asked(gate, &arrival.principal_id, &question) {
+    if !may_be_asked(gate, arrival, &question).await? {
         return Ok(Left::InDoubt);
     }
     let proposal = canonical::text_of(&serde_json::json!({
@@ -52,6 +54,11 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
         Ok(Some(_)) => Ok(Left::Finished),
         // The next recovery asks again.
         Ok(None) => Ok(Left::InDoubt),
+        // The tool says that it was not done, and it may not be sent now.
+        Err(Refused::Stopped(_)) => {
+            gate.doubts.put_off(arrival.run_id, gate.world.now());
+            Ok(Left::InDoubt)
+        }
         Err(Refused::Fault(fault)) => Err(fault),
         // It was settled by another request in the meantime.
         Err(
@@ -78,14 +85,28 @@ impl Question {
     }
 }
 
-/// Whether the question only reads and needs no person. A question that policy denies would leave one more
-/// run at every recovery; one that a person must permit would leave one more open approval.
-fn may_be_asked(gate: &Gate, principal_id: &PrincipalId, question: &Question) -> bool {
-    let Some(tool) = gate.tools.tool(&question.status_tool) else { return false };
+/// Whether the question only reads, needs no person, and is not stopped: it is a call like any other. A question that
+/// is denied would leave one more run at every recovery; one that a person must permit would leave one more open
+/// approval.
+async fn may_be_asked(
+    gate: &Gate,
+    arrival: &Arrival,
+    question: &Question,
+) -> Result<bool, StoreError> {
+    let Arrival { principal_id, session_id, .. } = arrival;
+    let server = question.status_tool.server();
+    let parties = CallParties { principal_id, session_id: *session_id, server };
+    if gate.consents.stopped(parties).is_some() {
+        return Ok(false);
+    }
+    let Some(tool) = gate.tools.tool(&question.status_tool) else { return Ok(false) };
     let only_looks = tool.class() == ToolClass::Read && tool.standing == Standing::Accepted;
     let call = Call::Server(ServerCall { tool, args: question.args() });
-    let decision = gate.policy.decide(PolicyRequest { principal_id, call: &call.written() });
-    only_looks && decision.verdict == PolicyVerdict::Permit
+    let used = budgets::used_now(gate, principal_id, *session_id, &call).await?;
+    let facts = Facts { used, ..gate.facts_of(principal_id, &call) };
+    let request = PolicyRequest { principal_id, call: &call.written(), facts: &facts };
+    let decision = gate.policy.decide(request);
+    Ok(only_looks && decision.verdict == PolicyVerdict::Permit)
 }
 
 fn question(gate: &Gate, dossier: &Dossier) -> Result<Option<Question>, StateError> {

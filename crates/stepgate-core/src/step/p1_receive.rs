@@ -1,6 +1,7 @@
 //! RECEIVE: takes the bytes and begins a step. The payload is kept as received.
 
 use std::sync::Arc;
+use tracing::instrument;
 
 use super::Submission;
 use super::p8_record::Trail;
@@ -8,6 +9,7 @@ use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::ids::RunId;
 use crate::run::{Arrival, Payload};
+use crate::spans::PHASE;
 
 /// A payload that may be parsed.
 pub(super) struct StepContext {
@@ -17,6 +19,7 @@ pub(super) struct StepContext {
 /// Begins a step. The trail is made even if the payload is refused: every step gets a run.
 ///
 /// Spec 000, RECEIVE: "MUST preserve the original payload (immutable)", "MUST generate step_index".
+#[instrument(target = PHASE, name = "RECEIVE", level = "debug", skip_all)]
 pub(super) async fn receive(
     gate: &Gate,
     run_id: RunId,

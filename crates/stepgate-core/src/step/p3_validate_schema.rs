@@ -1,5 +1,7 @@
 //! VALIDATE_SCHEMA: exactly five fields, and a version that this runtime speaks.
 
+use tracing::instrument;
+
 use super::p2_parse::ProposalObject;
 use super::p8_record::Trail;
 use crate::failure::Failure;
@@ -9,6 +11,7 @@ use crate::journal::StateError;
 use crate::json::{Map, Value, strict};
 use crate::limits::Limits;
 use crate::run::Payload;
+use crate::spans::PHASE;
 use crate::tool::{ToolName, is_written_as};
 
 /// The versions that this runtime speaks.
@@ -28,6 +31,7 @@ pub(super) struct ValidatedProposal {
 }
 
 /// Spec 000, VALIDATE_SCHEMA: "MUST reject any unknown top-level fields".
+#[instrument(target = PHASE, name = "VALIDATE_SCHEMA", level = "debug", skip_all)]
 pub(super) fn validate_schema(
     gate: &Gate,
     trail: &mut Trail,

@@ -1,6 +1,7 @@
 //! VALIDATE_ACTION: registered, or denied.
 
 use std::sync::Arc;
+use tracing::instrument;
 
 use super::p3_validate_schema::ValidatedProposal;
 use crate::action::Action;
@@ -8,6 +9,7 @@ use crate::failure::Failure;
 use crate::gate::Gate;
 use crate::ids::ProposalId;
 use crate::json::{Map, Value};
+use crate::spans::PHASE;
 use crate::tool::{Tool, ToolName};
 
 /// A registered action with arguments that are not checked yet.
@@ -27,6 +29,7 @@ pub(super) enum Registered {
 
 /// Spec 000, VALIDATE_ACTION: "MUST enforce action ∈ allowlist". The two of spec 001 have a message
 /// of their own, and no configuration can enable them (decision 5).
+#[instrument(target = PHASE, name = "VALIDATE_ACTION", level = "debug", skip_all)]
 pub(super) fn validate_action(
     gate: &Gate,
     proposal: ValidatedProposal,

@@ -1,6 +1,11 @@
 //! VALIDATE_ARGS: the action's contract, and an id that names no other action.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
 use serde::Serialize;
+use tracing::instrument;
 
 use super::Stop;
 use super::p4_validate_action::{Registered, ValidatedAction};
@@ -14,6 +19,7 @@ use crate::grant::BoundCall;
 use crate::idempotency::Binding;
 use crate::ids::{IdempotencyKey, PrincipalId, ProposalId};
 use crate::json::{Map, Value};
+use crate::spans::PHASE;
 
 /// Arguments that keep the action's contract: from here on there is a call to decide on.
 #[derive(Clone)]
@@ -38,6 +44,7 @@ pub(crate) fn asked_digest(action: &str, args: &Value) -> Digest {
 }
 
 /// Spec 000, VALIDATE_ARGS: "MUST apply per-action schema (contract)", "MUST reject unknown keys".
+#[instrument(target = PHASE, name = "VALIDATE_ARGS", level = "debug", skip_all)]
 pub(super) fn validate_args(
     trail: &Trail,
     action: ValidatedAction,
@@ -95,12 +102,43 @@ fn validated(
 
 /// Checks whether the key is free. It is bound when the journal opens; the commit checks again.
 ///
+/// Also reads what operators have decided since the last step, for AUTHORIZE: at the same time, because with a shared
+/// store each of the two is a round trip.
+///
 /// Spec 004, I2: the same key "MUST NOT re-execute; return cached tool_effect".
 pub(super) async fn claim_key(gate: &Gate, args: &ValidatedArgs) -> Result<(), Stop> {
-    match gate.store.binding(&args.key).await? {
+    let reading = gate.consents.read_on(&*gate.store);
+    let (binding, read) = both(gate.store.binding(&args.key), reading).await;
+    match binding? {
         Some(binding) => Err(judge(binding, args.asked)),
-        None => Ok(()),
+        None => Ok(read?),
     }
+}
+
+/// Waits for two futures at the same time.
+async fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    let (mut a_done, mut b_done) = (None, None);
+    poll_fn(|context| {
+        if a_done.is_none()
+            && let Poll::Ready(output) = a.as_mut().poll(context)
+        {
+            a_done = Some(output);
+        }
+        if b_done.is_none()
+            && let Poll::Ready(output) = b.as_mut().poll(context)
+        {
+            b_done = Some(output);
+        }
+        match (a_done.take(), b_done.take()) {
+            (Some(a), Some(b)) => Poll::Ready((a, b)),
+            (a, b) => {
+                (a_done, b_done) = (a, b);
+                Poll::Pending
+            }
+        }
+    })
+    .await
 }
 
 /// The outcome of this step where another step bound the key in the meantime.

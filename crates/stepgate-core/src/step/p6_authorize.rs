@@ -1,26 +1,33 @@
-//! AUTHORIZE: names, extensions, pins, policy, and the state of the sandbox. Without a permit the answer is
+//! AUTHORIZE: stops, names, extensions, pins, policy, and the state of the sandbox. Without a permit the answer is
 //! no.
 //!
 //! An [`AuthorizedRequest`] can only be made here, and only together with its decision in the
-//! journal. What a person adds to it is in `person.rs`, what a grant adds in `granted.rs`, how a policy lowers arguments in `cap.rs`.
+//! journal. What a person adds to it is in `person.rs`, what a grant adds in `granted.rs`, how a policy lowers arguments in `cap.rs`,
+//! what shadow policies would have decided in `shadow.rs`.
 
 mod cap;
 mod granted;
 mod person;
+mod shadow;
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
+use tracing::instrument;
 
 use super::Stop;
 use super::p5_validate_args::ValidatedArgs;
 use super::p7_execute;
-use super::p8_record::Trail;
+use super::p8_record::{Asker, Trail};
 use crate::action::{CoreCall, Touch};
 use crate::approvers::Required;
+use crate::assumed::Assumed;
+use crate::budget::Charge;
+use crate::budgets::Accounts;
 use crate::call::{Call, ServerCall};
 use crate::digest::Digest;
+use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::gate::{Extensions, Gate};
 use crate::ids::{IdempotencyKey, PrincipalId};
@@ -29,7 +36,12 @@ use crate::journal::artifact::{
 };
 use crate::journal::{Artifact, Kind, Reference, StateError};
 use crate::json::Value;
-use crate::ports::{ApprovalNeed, Failed, Hold, PolicyDecision, PolicyRequest, PolicyVerdict};
+use crate::labels;
+use crate::origins::{self, CallOrigins};
+use crate::ports::{
+    ApprovalNeed, Failed, Hold, PolicyDecision, PolicyRequest, PolicyVerdict, StoreError,
+};
+use crate::spans::PHASE;
 use crate::tool::Standing;
 
 pub use person::Person;
@@ -48,6 +60,8 @@ pub(super) struct AuthorizedRequest {
     /// Why the call cannot be sent although it is permitted.
     pub(super) unready: Option<Failed>,
     pub(super) decision: Reference,
+    /// What the call takes from budgets.
+    pub(super) charges: Vec<Charge>,
     /// Private, so that only this module can make an `AuthorizedRequest`.
     _authority: Authority,
 }
@@ -57,6 +71,7 @@ struct Authority;
 /// Opens the journal and decides.
 ///
 /// Spec 000, AUTHORIZE: "MUST explicitly deny violations (no best-effort execution)".
+#[instrument(target = PHASE, name = "AUTHORIZE", level = "debug", skip_all)]
 pub(super) async fn authorize(
     gate: &Gate,
     trail: &mut Trail,
@@ -95,15 +110,19 @@ pub(super) async fn decide(
     trail: &mut Trail,
     args: ValidatedArgs,
 ) -> Result<AuthorizedRequest, Stop> {
-    match judge_visibly(gate, trail, args).await? {
-        Ruling::Permit(ground, args, ready) => {
+    let ruling = match stopped(gate, trail, &args) {
+        Some(stopped) => stopped,
+        None => judge_visibly(gate, trail, args).await?,
+    };
+    match ruling {
+        Ruling::Permit(ground, judged, ready) => {
             let decision = append_decision(gate, trail, Verdict::Approve, ground)?;
-            Ok(authorized(trail, args, ready, decision))
+            Ok(authorized(trail, judged, ready, decision))
         }
-        Ruling::Ask(question, args) => {
-            match granted::authorize(gate, trail, &question, args).await? {
+        Ruling::Ask(question, judged) => {
+            match granted::authorize(gate, trail, &question, judged).await? {
                 Ok(request) => Ok(request),
-                Err(args) => person::pause(gate, trail, args, question).await,
+                Err(judged) => person::pause(gate, trail, judged.args, question).await,
             }
         }
         Ruling::Deny(ground) => {
@@ -112,6 +131,13 @@ pub(super) async fn decide(
             Err(Failure::PolicyViolation(why).into())
         }
     }
+}
+
+/// The ruling on a call that a stop covers, whatever policy says.
+fn stopped(gate: &Gate, trail: &Trail, args: &ValidatedArgs) -> Option<Ruling> {
+    let rationale = gate.consents.stopped(trail.parties(&args.call))?;
+    let meta = DecisionMeta { policies: vec!["stop".to_owned()], ..DecisionMeta::default() };
+    Some(Ruling::Deny(Ground { rationale, policy_hash: None, meta }))
 }
 
 /// Decides. A call that has to wait for a permit of its server is an accepted request: its row is written
@@ -125,8 +151,19 @@ async fn judge_visibly(
         Call::Core(_) => false,
         Call::Server(_) => true,
     };
-    let principal_id = trail.principal_id().clone();
-    let mut judging = pin!(judge(gate, &principal_id, args));
+    let asker = trail.asker();
+    let mut args = args;
+    let asked = loop {
+        let known = Known::beside(gate, &asker, &args.call).await?;
+        let asked = ask(gate, &asker.principal_id, args, known, |request, in_force| {
+            shadow::note(gate, trail, request, in_force);
+        });
+        match asked {
+            Ok(asked) => break asked,
+            Err(Replaced(given_back)) => args = *given_back,
+        }
+    };
+    let mut judging = pin!(judge(gate, asked));
     if let Some(ruling) = at_once(judging.as_mut()).await {
         return Ok(ruling);
     }
@@ -147,21 +184,30 @@ async fn at_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
 
 fn authorized(
     trail: &mut Trail,
-    args: ValidatedArgs,
+    judged: Judged,
     ready: Ready,
     decision: Reference,
 ) -> AuthorizedRequest {
     let Ready { pre_state, hold, unready } = ready;
-    let ValidatedArgs { call, args, key, .. } = args;
+    let Judged { args: ValidatedArgs { call, args, key, .. }, charges } = judged;
     trail.keep(hold);
-    AuthorizedRequest { call, args, key, pre_state, unready, decision, _authority: Authority }
+    let _authority = Authority;
+    AuthorizedRequest { call, args, key, pre_state, unready, decision, charges, _authority }
 }
 
-/// The joint ruling of names, pins, policy and sandbox. The arguments are as they would be sent.
+/// The joint ruling of names, pins, policy and sandbox.
 enum Ruling {
-    Permit(Ground, ValidatedArgs, Ready),
-    Ask(Question, ValidatedArgs),
+    Permit(Ground, Judged, Ready),
+    Ask(Question, Judged),
     Deny(Ground),
+}
+
+/// A call that may be sent.
+struct Judged {
+    /// The arguments as they would be sent.
+    args: ValidatedArgs,
+    /// What the call takes from budgets.
+    charges: Vec<Charge>,
 }
 
 /// The question to a person.
@@ -194,8 +240,11 @@ struct Ground {
     meta: DecisionMeta,
 }
 
+/// A policy's decision, with the facts that it knew.
+type Decided<'a> = (&'a PolicyDecision, &'a Facts);
+
 impl Ground {
-    fn of_policy(policy: &PolicyDecision, cap: Option<Value>, rationale: String) -> Self {
+    fn of_policy((policy, facts): Decided<'_>, cap: Option<Value>, rationale: String) -> Self {
         let defaults = Some(&policy.defaults).filter(|defaults| !defaults.is_empty());
         Self {
             rationale,
@@ -204,15 +253,16 @@ impl Ground {
                 policies: policy.policies.clone(),
                 cap,
                 defaults: defaults.cloned().map(Value::Object),
+                facts: facts.recorded(),
                 ..DecisionMeta::default()
             },
         }
     }
 
     /// A policy permits the call, but with caps that its contract does not allow.
-    fn of_cap(policy: &PolicyDecision, rule: &str) -> Self {
-        let caps = policy.caps.iter().map(|(name, max)| (name.clone(), Value::from(*max)));
-        Self::of_policy(policy, Some(Value::Object(caps.collect())), format!("cap: {rule}"))
+    fn of_cap(decided: Decided<'_>, rule: &str) -> Self {
+        let caps = decided.0.caps.iter().map(|(name, max)| (name.clone(), Value::from(*max)));
+        Self::of_policy(decided, Some(Value::Object(caps.collect())), format!("cap: {rule}"))
     }
 
     /// A rule of the sandbox or of the pins, which no policy can override.
@@ -225,12 +275,94 @@ impl Ground {
     }
 }
 
-/// Names first, then policy, then the sandbox: a call that is refused by its name never reaches the sandbox.
-async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> Ruling {
-    if let Some(ground) = judge_name(gate, &args.call) {
-        return Ruling::Deny(ground);
+/// What is known beside a call.
+struct Known {
+    facts: Facts,
+    /// The accounts that the call is charged to, where budgets cover it.
+    accounts: Accounts,
+}
+
+impl Known {
+    async fn beside(gate: &Gate, asker: &Asker, call: &Call) -> Result<Self, StoreError> {
+        let Asker { principal_id, session_id, step_index } = asker;
+        let facts = gate.facts_of(principal_id, call);
+        let facts = labels::with_labels(gate, facts, *session_id, call).await?;
+        let accounts = Accounts::read(gate, principal_id, *session_id, call).await?;
+        let needs = gate.policy.needs(call.name());
+        let facts = Facts {
+            opened: match needs.opened {
+                true => Some(gate.windows_at_opening(*session_id).await?),
+                false => None,
+            },
+            steps: needs.steps.then(|| step_index.saturating_sub(1)),
+            used: accounts.used(),
+            ..facts
+        };
+        let facts = match needs.origins {
+            true => origins::with_origins(gate, facts, *session_id, call).await?,
+            false => facts,
+        };
+        Ok(Self { facts, accounts })
     }
-    let policy = gate.policy.decide(PolicyRequest { principal_id, call: &args.call.written() });
+}
+
+/// What policy says about a call, or the rule that refuses it whatever policy says.
+struct Asked {
+    args: ValidatedArgs,
+    facts: Facts,
+    policy: Result<PolicyDecision, Ground>,
+    charges: Vec<Charge>,
+}
+
+/// The policy set was replaced after the budgets were read: the arguments, to be asked about again.
+struct Replaced(Box<ValidatedArgs>);
+
+/// Names first, then policy: a call that is refused by its name reaches neither policy nor the sandbox. Nothing waits
+/// here, so that what `decided` notes is part of the commit that opens the run.
+fn ask(
+    gate: &Gate,
+    principal_id: &PrincipalId,
+    args: ValidatedArgs,
+    known: Known,
+    decided: impl FnOnce(PolicyRequest<'_>, &PolicyDecision),
+) -> Result<Asked, Replaced> {
+    let Known { facts, accounts } = known;
+    if let Some(ground) = judge_name(gate, &args.call) {
+        return Ok(Asked { args, facts, policy: Err(ground), charges: Vec::new() });
+    }
+    let call = args.call.written().into_owned();
+    let request = PolicyRequest { principal_id, call: &call, facts: &facts };
+    let decision = gate.policy.decide(request);
+    let Some(charges) = accounts.charges(&decision.due) else {
+        return Err(Replaced(Box::new(args)));
+    };
+    decided(request, &decision);
+    Ok(Asked { args, facts, policy: Ok(decision), charges })
+}
+
+/// Asks policy again, for a call that it was asked about before.
+async fn ask_again(
+    gate: &Gate,
+    asker: &Asker,
+    mut args: ValidatedArgs,
+) -> Result<Asked, StoreError> {
+    loop {
+        let known = Known::beside(gate, asker, &args.call).await?;
+        match ask(gate, &asker.principal_id, args, known, |_, _| {}) {
+            Ok(asked) => return Ok(asked),
+            Err(Replaced(given_back)) => args = *given_back,
+        }
+    }
+}
+
+/// Then the caps, then the sandbox.
+async fn judge(gate: &Gate, asked: Asked) -> Ruling {
+    let Asked { args, facts, policy, charges } = asked;
+    let policy = match policy {
+        Ok(policy) => policy,
+        Err(ground) => return Ruling::Deny(ground),
+    };
+    let decided = (&policy, &facts);
     let need = match &policy.verdict {
         PolicyVerdict::Permit => None,
         PolicyVerdict::RequireApproval(need) => Some(need.clone()),
@@ -240,26 +372,27 @@ async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> 
                 (None, []) => "no policy permits it".to_owned(),
                 (None, policies) => format!("denied by {}", policies.join(", ")),
             };
-            return Ruling::Deny(Ground::of_policy(&policy, None, rationale));
+            return Ruling::Deny(Ground::of_policy(decided, None, rationale));
         }
     };
     let (args, cap) = match cap::lower(args, &policy.caps) {
         Ok(lowered) => lowered,
-        Err(rule) => return Ruling::Deny(Ground::of_cap(&policy, rule)),
+        Err(rule) => return Ruling::Deny(Ground::of_cap(decided, rule)),
     };
+    let judged = Judged { args, charges };
     match need {
-        None => match make_ready(gate, &args.call).await {
+        None => match make_ready(gate, &judged.args.call).await {
             Ok(ready) => {
                 let rationale = "permitted by policy".to_owned();
-                Ruling::Permit(Ground::of_policy(&policy, cap, rationale), args, ready)
+                Ruling::Permit(Ground::of_policy(decided, cap, rationale), judged, ready)
             }
             Err(rule) => Ruling::Deny(Ground::of_rule("sandbox", rule)),
         },
         // No hold is kept while a person decides.
-        Some(ApprovalNeed { reason, required }) => match look(gate, &args.call).await {
+        Some(ApprovalNeed { reason, required }) => match look(gate, &judged.args.call).await {
             Ok(pre_state) => {
-                let ground = Ground::of_policy(&policy, cap, reason);
-                Ruling::Ask(Question { ground, required, pre_state }, args)
+                let ground = Ground::of_policy(decided, cap, reason);
+                Ruling::Ask(Question { ground, required, pre_state }, judged)
             }
             Err(rule) => Ruling::Deny(Ground::of_rule("sandbox", rule)),
         },
@@ -275,21 +408,45 @@ pub struct Weighed {
     pub rule: Option<String>,
     /// What policy says.
     pub decision: PolicyDecision,
+    /// What policy knew beside the call.
+    pub facts: Facts,
 }
 
 /// Reports what would be decided, and decides nothing.
-pub(super) fn weigh(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> Weighed {
+pub(super) fn weigh(
+    gate: &Gate,
+    principal_id: &PrincipalId,
+    args: ValidatedArgs,
+    assumed: &Assumed,
+) -> Weighed {
     let written = args.call.written().into_owned();
-    let decision = gate.policy.decide(PolicyRequest { principal_id, call: &written });
+    let known = gate.facts_of(principal_id, &args.call);
+    let mut facts = Facts {
+        labels: assumed.labels.clone(),
+        schedule: assumed.schedule.clone().unwrap_or_else(|| known.schedule.clone()),
+        groups: assumed.groups.clone().unwrap_or_else(|| known.groups.clone()),
+        reads: known.reads.union(&assumed.reads).cloned().collect(),
+        opened: Some(assumed.opened.clone()),
+        steps: Some(assumed.steps),
+        used: assumed.used.clone(),
+        ..known
+    };
+    if gate.policy.needs(args.call.name()).origins {
+        let origins = assumed.origins_of(&args.call, &gate.facts.directories);
+        let CallOrigins { targets, addresses } = origins;
+        facts = Facts { targets, addresses, ..facts };
+    }
+    let decision =
+        gate.policy.decide(PolicyRequest { principal_id, call: &written, facts: &facts });
     let by_name = judge_name(gate, &args.call);
     let ground = by_name.or_else(|| match decision.verdict {
         PolicyVerdict::Deny => None,
         PolicyVerdict::Permit | PolicyVerdict::RequireApproval(_) => {
             let refused = cap::lower(args, &decision.caps).err();
-            refused.map(|rule| Ground::of_cap(&decision, rule))
+            refused.map(|rule| Ground::of_cap((&decision, &facts), rule))
         }
     });
-    Weighed { call: written, rule: ground.map(|ground| ground.rationale), decision }
+    Weighed { call: written, rule: ground.map(|ground| ground.rationale), decision, facts }
 }
 
 /// Refuses a call for its name, or for the standing of the tool that the name refers to.
@@ -389,6 +546,7 @@ fn decision(
 
 /// Asks policy again for a request that was authorized before a crash. If it is refused now, a call with
 /// effect DENIED is recorded and nothing is dispatched (decision 11).
+#[instrument(target = PHASE, name = "AUTHORIZE", level = "debug", skip_all)]
 pub(super) async fn authorize_again(
     gate: &Gate,
     trail: &mut Trail,
@@ -398,24 +556,33 @@ pub(super) async fn authorize_again(
     let decision = trail.journal().reference(Kind::SupervisorDecision)?;
     // The call that the decision was about: only this call may go on under it.
     let decided = tighten(args.clone(), caps).map_err(StateError::checksum)?;
-    let ready = match judge(gate, trail.principal_id(), args).await {
-        Ruling::Permit(_, args, _) | Ruling::Ask(_, args) if args.args != decided.args => {
+    let ruling = match stopped(gate, trail, &args) {
+        Some(stopped) => stopped,
+        None => judge(gate, ask_again(gate, &trail.asker(), args).await?).await,
+    };
+    let ready = match ruling {
+        Ruling::Permit(_, judged, _) | Ruling::Ask(_, judged)
+            if judged.args.args != decided.args =>
+        {
             Err("policy now caps the arguments differently".to_owned())
         }
-        Ruling::Permit(_, _, ready) => Ok(ready),
-        Ruling::Ask(question, args)
-            if granted::still_covers(gate, trail, &question, &args).await? =>
+        Ruling::Permit(_, judged, ready) => Ok((judged.charges, ready)),
+        Ruling::Ask(question, judged)
+            if granted::still_covers(gate, trail, &question, &judged.args).await? =>
         {
-            let ready = make_ready(gate, &args.call).await;
-            ready.map_err(|rule| format!("sandbox: {rule}"))
+            let ready = make_ready(gate, &judged.args.call).await;
+            ready.map(|ready| (judged.charges, ready)).map_err(|rule| format!("sandbox: {rule}"))
         }
         Ruling::Ask(..) => Err("policy now asks for an approval".to_owned()),
         Ruling::Deny(ground) => Err(ground.rationale),
     };
     match ready {
-        Ok(ready) => Ok(authorized(trail, decided, ready, decision)),
+        Ok((charges, ready)) => {
+            Ok(authorized(trail, Judged { args: decided, charges }, ready, decision))
+        }
         Err(why) => {
-            let request = authorized(trail, decided, Ready::at_once(), decision);
+            let refused = Judged { args: decided, charges: Vec::new() };
+            let request = authorized(trail, refused, Ready::at_once(), decision);
             Err(Stop::Failure(p7_execute::refuse(gate, trail, request, why)?))
         }
     }

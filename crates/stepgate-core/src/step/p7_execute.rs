@@ -1,6 +1,7 @@
 //! EXECUTE: write, act, write. The call is durable before the act, the effect before the answer.
 
 use serde::Serialize;
+use tracing::{Instrument, Span, debug_span, field, instrument};
 
 use super::Stop;
 use super::p6_authorize::AuthorizedRequest;
@@ -19,7 +20,9 @@ use crate::journal::artifact::{
 };
 use crate::journal::{Artifact, Kind, StateError};
 use crate::json::{canonical, strict};
+use crate::labels::Carrying;
 use crate::ports::{Dispatch, Effect, Failed, Said, Sending, StoreError};
+use crate::spans::{PHASE, TOOL};
 use crate::tool::Delivery;
 
 /// The result of a successful action as canonical JSON, if it has one.
@@ -32,24 +35,40 @@ pub(super) struct ExecutionResult {
 ///
 /// Spec 000, EXECUTE: "MUST only execute allowlisted actions", "MUST not escalate privileges or
 /// reinterpret intent".
+#[instrument(target = PHASE, name = "EXECUTE", level = "debug", skip_all)]
 pub(super) async fn execute(
     gate: &Gate,
     trail: &mut Trail,
     request: AuthorizedRequest,
 ) -> Result<ExecutionResult, Stop> {
     append_call(gate, trail, &request)?;
-    let AuthorizedRequest { call, key, pre_state, unready, .. } = request;
+    let AuthorizedRequest { call, key, pre_state, unready, charges, .. } = request;
     if let Some(failed) = unready {
         // Nothing is sent, so call and effect become durable together, and there is no delivery guarantee.
         return settle(gate, trail, &key, Effect::Failed(failed), EffectMeta::default());
     }
+    // Only a commit that charges budgets can be refused and go on without them.
+    let uncharged = (!charges.is_empty()).then(|| trail.uncommitted());
     let payload =
         payload::ToolCalled { idempotency_key: key.clone(), tool: call.name().to_owned() };
     trail.note(gate, EventType::ToolCalled, payload);
     match call.touch() {
         // No effect can be lost: RECORD commits call and effect together.
         Touch::Nothing => {}
-        Touch::Reads | Touch::Writes => trail.commit_call(gate).await?,
+        Touch::Reads | Touch::Writes => {
+            Carrying { gate, place: trail.place(), call: &call }.before().await?;
+            if let Err(over) = trail.commit_call(gate, charges).await? {
+                uncharged.into_iter().for_each(|before| trail.take_back(before));
+                return Err(
+                    deny(gate, trail, &key, over.to_string(), EffectMeta::default())?.into()
+                );
+            }
+            // Not before: a stop that comes after this commit finds the call in the store, and names it as running.
+            gate.consents.read_before_commit(&*gate.store).await?;
+            if let Some(why) = gate.consents.stopped(trail.parties(&call)) {
+                return Err(deny(gate, trail, &key, why, EffectMeta::default())?.into());
+            }
+        }
     }
     let (called, executor_id) = (call.identity(), gate.executor_of(&call));
     let sent = Sent { call, key, pre_state, called, executor_id };
@@ -60,6 +79,7 @@ pub(super) async fn execute(
 ///
 /// Spec 004, I3: "If tool_effect NOT recorded: recovery MUST retry dispatch (same tool_call_id,
 /// idempotency_key)."
+#[instrument(target = PHASE, name = "EXECUTE", level = "debug", skip_all)]
 pub(super) async fn execute_again(
     gate: &Gate,
     trail: &mut Trail,
@@ -76,7 +96,8 @@ pub(super) async fn execute_again(
     act(gate, trail, &sent, Dispatch::Again).await
 }
 
-/// Takes the same hold as the first dispatch.
+/// Takes the same hold as the first dispatch. The error says so where the call is stopped: it may have been sent before,
+/// so it is not over, and recovery tries again until the stop is lifted.
 async fn hold_again(gate: &Gate, trail: &mut Trail, call: &Call) -> Result<(), Stop> {
     let hold = match (gate.parked.take(trail.run_id()), call) {
         (Some(hold), _) => hold,
@@ -89,7 +110,15 @@ async fn hold_again(gate: &Gate, trail: &mut Trail, call: &Call) -> Result<(), S
         })?,
     };
     trail.keep(hold);
-    Ok(())
+    gate.consents.read_on(&*gate.store).await?;
+    match gate.consents.stopped(trail.parties(call)) {
+        Some(why) => Err(Fault::Executor(format!(
+            "`{}` is not sent again while it is stopped ({why})",
+            call.name()
+        ))
+        .into()),
+        None => Ok(()),
+    }
 }
 
 /// How an operator or a status tool settles a call in doubt.
@@ -109,6 +138,7 @@ impl Settlement {
 }
 
 /// Ends a call in doubt as the settlement says.
+#[instrument(target = PHASE, name = "EXECUTE", level = "debug", skip_all)]
 pub(super) async fn settle_doubt(
     gate: &Gate,
     trail: &mut Trail,
@@ -152,6 +182,7 @@ pub(super) async fn settle_doubt(
             send(gate, &sent, sending).await?
         }
     };
+    Carrying { gate, place: trail.place(), call: &sent.call }.after(&effect).await?;
     let guarantee = guarantee_of(trail, &sent.call);
     let resolved_by = Some(resolved_by);
     let meta = EffectMeta { guarantee: Some(guarantee), resolved_by, ..EffectMeta::default() };
@@ -180,9 +211,20 @@ pub(super) fn refuse(
     why: String,
 ) -> Result<Failure, StateError> {
     append_call(gate, trail, &request)?;
+    deny(gate, trail, &request.key, why, EffectMeta::default())
+}
+
+/// Appends the effect DENIED of a call that is in the journal and was not dispatched.
+fn deny(
+    gate: &Gate,
+    trail: &mut Trail,
+    key: &IdempotencyKey,
+    why: String,
+    meta: EffectMeta,
+) -> Result<Failure, StateError> {
     let error = EffectError { code: "REFUSED".into(), message: why.clone() };
     let outcome = EffectOutcome { error: Some(error), status: EffectStatus::Denied };
-    append_effect(gate, trail, &request.key, outcome, EffectMeta::default())?;
+    append_effect(gate, trail, key, outcome, meta)?;
     Ok(Failure::RefusedAtExecution(why))
 }
 
@@ -222,6 +264,7 @@ async fn act(
 ) -> Result<ExecutionResult, Stop> {
     let sending = sending(trail, sent, dispatch)?;
     let effect = send(gate, sent, sending).await?;
+    Carrying { gate, place: trail.place(), call: &sent.call }.after(&effect).await?;
     let guarantee = Some(guarantee_of(trail, &sent.call));
     let meta = EffectMeta { guarantee, ..EffectMeta::default() };
     settle(gate, trail, &sent.key, effect, meta)
@@ -236,18 +279,56 @@ async fn send(gate: &Gate, sent: &Sent, sending: Sending) -> Result<Effect, Stor
             Touch::Reads | Touch::Writes => {
                 gate.store.may_dispatch(sending.run_id).await?;
                 let pre_state = sent.pre_state.as_ref();
-                Ok(gate.executor.dispatch(call, pre_state, sending.dispatch).await)
+                let dispatched = gate.executor.dispatch(call, pre_state, sending.dispatch);
+                Ok(traced(dispatched, tool_span(&sent.call, &sending)).await)
             }
         },
         Call::Server(call) => {
             gate.store.may_dispatch(sending.run_id).await?;
-            let effect = gate.tools.dispatch(call, &sending).await;
+            let dispatched = gate.tools.dispatch(call, &sending);
+            let effect = traced(dispatched, tool_span(&sent.call, &sending)).await;
             Ok(match sending.dispatch {
                 Dispatch::First => effect,
                 Dispatch::Again => still_in_doubt(effect),
             })
         }
     }
+}
+
+fn tool_span(call: &Call, sending: &Sending) -> Span {
+    let (kind, method) = match call {
+        Call::Core(_) => ("internal", None),
+        Call::Server(_) => ("client", Some("tools/call")),
+    };
+    debug_span!(
+        target: TOOL,
+        "execute_tool",
+        otel.name = format_args!("{} {}", method.unwrap_or("execute_tool"), call.name()),
+        otel.kind = kind,
+        gen_ai.operation.name = "execute_tool",
+        gen_ai.tool.name = call.name(),
+        gen_ai.tool.call.id = %sending.tool_call_id,
+        mcp.method.name = method,
+        error.type = field::Empty,
+    )
+}
+
+/// Runs a call in its span. The span gets the kind of a failure, and nothing of what the tool said.
+async fn traced(dispatched: impl Future<Output = Effect>, span: Span) -> Effect {
+    let effect = dispatched.instrument(span.clone()).await;
+    match &effect {
+        Effect::Done(_) => {}
+        Effect::Failed(failed) => {
+            span.record("error.type", failed.failure.code());
+        }
+        Effect::Refused(rule) => {
+            span.record("error.type", *rule);
+        }
+        Effect::Unknown(_) => {
+            span.record("error.type", "unknown");
+        }
+    }
+    effect
 }
 
 /// The parameters of a dispatch: the same tool_call every time.
@@ -351,10 +432,7 @@ fn settle(
             Err(Failure::Execution(failure, detail).into())
         }
         Effect::Refused(rule) => {
-            let why = format!("sandbox: {rule}");
-            let outcome = failed(EffectStatus::Denied, "REFUSED", &why);
-            append_effect(gate, trail, key, outcome, meta)?;
-            Err(Failure::RefusedAtExecution(why).into())
+            Err(deny(gate, trail, key, format!("sandbox: {rule}"), meta)?.into())
         }
         Effect::Unknown(why) => Err(Stop::Fault(Fault::Executor(why))),
     }

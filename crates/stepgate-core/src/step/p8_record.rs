@@ -2,6 +2,8 @@
 
 mod trail;
 
+use tracing::instrument;
+
 use super::p7_execute::ExecutionResult;
 use super::{Answer, ErrorBody, Recorded, Reply, Stop};
 use crate::event::{EventType, payload};
@@ -10,8 +12,9 @@ use crate::gate::Gate;
 use crate::ports::{StepCommit, StoreError};
 use crate::record::Record;
 use crate::run::Ending;
+use crate::spans::PHASE;
 
-pub(super) use trail::Trail;
+pub(super) use trail::{Asker, Trail};
 
 /// What RECORD made durable; RESPOND needs nothing else.
 pub(super) struct TraceRecord {
@@ -23,6 +26,7 @@ pub(super) struct TraceRecord {
 /// Spec 000, RECORD: "MUST record" the nine fields, "MUST store reasoning for audit purposes". If the store
 /// cannot write, the result is kept and the write is retried while this node owns the trace; without a
 /// record there is no answer.
+#[instrument(target = PHASE, name = "RECORD", level = "debug", skip_all)]
 pub(super) async fn record(
     gate: &Gate,
     trail: &mut Trail,
@@ -45,6 +49,7 @@ pub(super) async fn record(
         last_entry_digest: tail.state.map(|_| tail.entry_digest),
     };
     let answer = trail.answer(Reply::Recorded(recorded.clone()));
+    trail.give_back(gate);
     let closing = payload::StepEnded {
         error_code: failure.map(Failure::code),
         outcome: recorded.outcome,

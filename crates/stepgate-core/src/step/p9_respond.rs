@@ -1,5 +1,7 @@
 //! RESPOND: the five keys, from what was recorded, paused or replayed. Nothing here can fail a step.
 
+use tracing::instrument;
+
 use super::p3_validate_schema::Readable;
 use super::p8_record::{TraceRecord, Trail};
 use super::{Answer, Reply};
@@ -11,23 +13,28 @@ use crate::journal::{StateCode, StateError};
 use crate::need::Kind;
 use crate::ports::{Dossier, Recollection, StoreError};
 use crate::run::Arrival;
+use crate::spans::PHASE;
 
 /// The answer to a step that is recorded.
+#[instrument(target = PHASE, name = "RESPOND", level = "debug", skip_all)]
 pub(super) fn respond(record: TraceRecord) -> Answer {
     record.answer
 }
 
 /// The notice that the step waits for a person.
+#[instrument(target = PHASE, name = "RESPOND", level = "debug", skip_all)]
 pub(super) fn paused(trail: &Trail, approval_id: ApprovalId) -> Answer {
     trail.answer(Reply::ApprovalRequired(approval_id))
 }
 
 /// The notice that the result of a call is unknown.
+#[instrument(target = PHASE, name = "RESPOND", level = "debug", skip_all)]
 pub(super) fn in_doubt(trail: &Trail) -> Answer {
     trail.answer(Reply::InProgress(None))
 }
 
 /// The answer to a proposal that is known already. A replay is not a step: it writes an event, not a run.
+#[instrument(target = PHASE, name = "RESPOND", level = "debug", skip_all)]
 pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
     let known = recall(gate, run_id).await?;
     if known.record.is_none() {

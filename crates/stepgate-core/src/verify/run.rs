@@ -19,7 +19,7 @@ use crate::run::{Run, Status};
 use crate::session::{self, Link, LinkKind};
 use crate::step::{Readable, asked_digest, response_of};
 
-use super::{Problem, chain, place_of};
+use super::{Problem, budgets, chain, place_of};
 
 /// Everything about one run that does not follow from the rest.
 pub(super) fn check(dossier: &Dossier) -> Vec<Problem> {
@@ -54,6 +54,7 @@ fn check_against(dossier: &Dossier, replayed: &Replayed) -> Vec<Problem> {
     problems.events(dossier, replayed);
     problems.approval(dossier, replayed);
     problems.binding(dossier, replayed, record.is_some());
+    problems.found.extend(budgets::check(dossier, replayed));
     problems.found
 }
 
@@ -125,7 +126,11 @@ enum Part {
 
 fn part(event_type: EventType) -> Part {
     match event_type {
-        EventType::ToolCalled | EventType::ApprovalRequested | EventType::GrantUsed => Part::Opens,
+        EventType::ToolCalled
+        | EventType::ApprovalRequested
+        | EventType::GrantUsed
+        | EventType::BudgetReserved
+        | EventType::PolicyDiffers => Part::Opens,
         EventType::ToolSucceeded | EventType::ToolFailed | EventType::PolicyViolation => {
             Part::Closes
         }
@@ -140,9 +145,13 @@ fn part(event_type: EventType) -> Part {
         | EventType::RunNeedsPerson
         | EventType::PartNeedsPerson
         | EventType::ApprovalVoted
+        | EventType::BudgetReleased
         | EventType::GrantCreated
         | EventType::GrantRevoked
         | EventType::SessionOpened
+        | EventType::LabelAdded
+        | EventType::LabelRemoved
+        | EventType::UserRequest
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
         | EventType::TokenCreated
@@ -152,7 +161,9 @@ fn part(event_type: EventType) -> Part {
         | EventType::TurnWaiting
         | EventType::TurnToolEnded
         | EventType::TurnContinued
-        | EventType::TurnFailed => Part::Other,
+        | EventType::TurnFailed
+        | EventType::StopMade
+        | EventType::StopLifted => Part::Other,
     }
 }
 

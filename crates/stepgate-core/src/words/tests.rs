@@ -97,3 +97,15 @@ fn a_detail_is_printable_and_has_an_end() {
     let said = words(&Failure::InvalidArgs(long), false);
     assert!(!said.contains('\u{1b}') && said.chars().count() < 1300, "{}", said.len());
 }
+
+#[test]
+fn a_call_that_a_budget_denies_is_told_so_without_the_budget() {
+    let detail = "BUDGET: `payments`: 95.0 of 100.0 is used, and the call needs 10.0".to_owned();
+    for failure in
+        [Failure::PolicyViolation(detail.clone()), Failure::RefusedAtExecution(detail.clone())]
+    {
+        let said = words(&failure, false);
+        assert!(said.contains("more than may be used at present"), "{said}");
+        assert!(!said.contains("payments") && !said.contains("100"), "{said}");
+    }
+}

@@ -10,6 +10,7 @@ use stepgate_core::late::LateResult;
 use stepgate_core::lock;
 use stepgate_core::ports::{Dispatch, Effect, Failed, Sending};
 use stepgate_core::tool::Standing;
+use stepgate_core::trace_context::{TRACEPARENT, TRACESTATE, TraceContext};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Late;
@@ -75,6 +76,7 @@ pub(super) async fn dispatch(
     server: &Arc<Server>,
     call: &ServerCall,
     sending: &Sending,
+    trace: Option<TraceContext>,
     listener: &Arc<Listener>,
     late: &Late,
 ) -> Effect {
@@ -85,7 +87,7 @@ pub(super) async fn dispatch(
     let limits = &server.spec.limits;
     let deadline = tokio::time::Instant::now() + offer.timeout;
     let (tool, args) = (call.tool.name.tool(), call.args.clone());
-    let sent = connection.call(tool, args, meta(sending), listener);
+    let sent = connection.call(tool, args, meta(sending, trace), listener);
     let (answer, pending) = match tokio::time::timeout_at(deadline, sent).await {
         Ok(Ok(mut pending)) => match tokio::time::timeout_at(deadline, pending.answer()).await {
             Ok(answer) => (Some(answer), None),
@@ -125,8 +127,8 @@ fn current(server: &Server, call: &ServerCall) -> Result<super::catalog::Offer, 
     }
 }
 
-/// Metadata that is sent beside the arguments, so that the server can act only once.
-fn meta(sending: &Sending) -> Map<String, Value> {
+/// Metadata that is sent beside the arguments, so that the server can act only once, and knows the trace.
+fn meta(sending: &Sending, trace: Option<TraceContext>) -> Map<String, Value> {
     let dispatch = match sending.dispatch {
         Dispatch::First => "first",
         Dispatch::Again => "again",
@@ -136,7 +138,10 @@ fn meta(sending: &Sending) -> Map<String, Value> {
         ("stepgate/idempotency-key", sending.key.to_string()),
         ("stepgate/tool-call-id", sending.tool_call_id.to_string()),
     ];
-    members.into_iter().map(|(name, value)| (name.to_owned(), Value::String(value))).collect()
+    let parent = trace.iter().map(|trace| (TRACEPARENT, trace.parent.to_string()));
+    let state = trace.iter().filter_map(|trace| Some((TRACESTATE, trace.state.clone()?)));
+    let members = members.into_iter().chain(parent).chain(state);
+    members.map(|(name, value)| (name.to_owned(), Value::String(value))).collect()
 }
 
 /// Cancels the request, but keeps listening: a late answer is recorded as an event.

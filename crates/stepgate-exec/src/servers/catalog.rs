@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stepgate_core::json::Value;
+use stepgate_core::label::Flow;
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 
 use super::definition::{Definition, NoDefinition};
@@ -235,10 +236,7 @@ fn state(spec: &ServerSpec, definition: &Definition, pins: &Pins) -> Result<Stat
     if starts_processes(&tool) {
         return Err(StartError::CommandExecution { server, tool });
     }
-    let said = match spec.tools.get(&definition.name) {
-        Some(tool) => tool.or(&spec.tool),
-        None => spec.tool.clone(),
-    };
+    let said = spec.settings_of(&definition.name);
     let mode = match said.mode {
         Some(mode) => mode,
         None if said.is_off => return Ok(State::TurnedOff),
@@ -252,6 +250,7 @@ fn state(spec: &ServerSpec, definition: &Definition, pins: &Pins) -> Result<Stat
     let (input, output) = promises(definition).map_err(|SchemaError(why)| unusable(why))?;
     let arguments = input.arguments.clone();
     check_redacted(spec, &definition.name, &arguments)?;
+    check_targets(spec, &definition.name, &arguments)?;
     let (standing, definition_digest) = pins.standing(&name, definition, spec.pin);
     let tool = Tool {
         mode,
@@ -259,6 +258,15 @@ fn state(spec: &ServerSpec, definition: &Definition, pins: &Pins) -> Result<Stat
         definition_digest,
         standing,
         redacted: said.redacted.unwrap_or_default(),
+        flow: Flow {
+            is_undeclared: said.reads.is_none() && said.sends.is_none(),
+            reads: said.reads.unwrap_or_default(),
+            sends: said.sends.unwrap_or_default(),
+            memory: said.memory,
+            targets: said.targets,
+            trusted: said.trusted.unwrap_or_default(),
+            links: said.links.unwrap_or_default(),
+        },
         contract: Arc::new(input) as Arc<dyn Contract>,
         name,
     };
@@ -278,6 +286,16 @@ fn check_redacted(spec: &ServerSpec, tool: &str, arguments: &Arguments) -> Resul
         argument: argument.clone(),
         known: arguments.named.iter().cloned().collect(),
     })
+}
+
+/// The tool must have each argument that its own table calls a target. Otherwise the one that is meant would count as
+/// text.
+fn check_targets(spec: &ServerSpec, tool: &str, arguments: &Arguments) -> Result<(), StartError> {
+    let targets = spec.tools.get(tool).and_then(|tool| tool.targets.as_ref());
+    let unknown = targets.into_iter().flatten().find(|name| !arguments.has(name));
+    let Some(unknown) = unknown else { return Ok(()) };
+    let why = format!("`targets` names the argument `{unknown}`, which it does not have");
+    Err(StartError::Definition { server: spec.name.clone(), tool: tool.to_owned(), why })
 }
 
 /// The compiled input and output schemas of a tool.

@@ -1,11 +1,13 @@
 //! The configuration of tool servers. The code that reads the configuration file makes and checks these
 //! values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use stepgate_core::label::Label;
+use stepgate_core::result_pointer::ResultPointer;
 use stepgate_core::tool::Mode;
 
 /// One tool server.
@@ -30,6 +32,16 @@ pub struct ServerSpec {
     pub required: bool,
     /// Which changes of a definition an operator must accept.
     pub pin: Pinning,
+}
+
+impl ServerSpec {
+    /// What the configuration says about a tool, by the server's name for it.
+    pub fn settings_of(&self, tool: &str) -> ToolSpec {
+        match self.tools.get(tool) {
+            Some(own) => own.or(&self.tool),
+            None => self.tool.clone(),
+        }
+    }
 }
 
 /// Which changes of a tool's definition an operator must accept.
@@ -133,6 +145,18 @@ pub struct ToolSpec {
     pub delivery: Option<DeliverySpec>,
     /// Arguments that are stored only as their digest.
     pub redacted: Option<Vec<String>>,
+    /// What its results bring into a session.
+    pub reads: Option<BTreeSet<Label>>,
+    /// What its calls carry out.
+    pub sends: Option<BTreeSet<Label>>,
+    /// The memory that its calls read or write.
+    pub memory: Option<String>,
+    /// The arguments that say where a call goes, or what it acts on.
+    pub targets: Option<Vec<String>>,
+    /// The parts of its results that no stranger can choose.
+    pub trusted: Option<Vec<ResultPointer>>,
+    /// The texts in its results that may name addresses to open.
+    pub links: Option<Vec<ResultPointer>>,
 }
 
 impl ToolSpec {
@@ -140,13 +164,19 @@ impl ToolSpec {
     pub const TIMEOUT: Duration = Duration::from_secs(60);
 
     /// The tool's settings, with the server's where the tool has none.
-    pub(crate) fn or(&self, server: &Self) -> Self {
+    fn or(&self, server: &Self) -> Self {
         Self {
             mode: self.mode.or(server.mode).filter(|_| !self.is_off),
             is_off: self.is_off,
             timeout: self.timeout.or(server.timeout),
             delivery: self.delivery.clone().or_else(|| server.delivery.clone()),
             redacted: self.redacted.clone().or_else(|| server.redacted.clone()),
+            reads: self.reads.clone().or_else(|| server.reads.clone()),
+            sends: self.sends.clone().or_else(|| server.sends.clone()),
+            memory: self.memory.clone().or_else(|| server.memory.clone()),
+            targets: self.targets.clone().or_else(|| server.targets.clone()),
+            trusted: self.trusted.clone().or_else(|| server.trusted.clone()),
+            links: self.links.clone().or_else(|| server.links.clone()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What of the tools, the tool servers and the policies needs a person.
+//! What of the tools, the tool servers, the policies and the disk needs a person.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,8 @@ use super::Control;
 const DIGEST_CHARS: usize = 12;
 
 impl Control {
-    /// Everything that is off although the configuration wants it, and policies that could not be loaded.
+    /// Everything that is off although the configuration wants it, policies that could not be loaded, in force or
+    /// beside those, and a disk that is nearly full.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let listing = self.servers.listing();
         let digests: HashMap<(&str, &str), Digest> = listing
@@ -26,6 +27,16 @@ impl Control {
         if let Some(why) = &*lock::locked(&self.policy_trouble) {
             let directory = self.policies.display().to_string();
             findings.push(Finding::new(Kind::PolicyNotLoaded, &directory, why, None));
+        }
+        if let Some(why) = self.disk.trouble() {
+            let directory = self.disk.directory().display().to_string();
+            findings.push(Finding::new(Kind::DiskLow, &directory, &why, None));
+        }
+        if let Some(shadow) = &self.shadow
+            && let Err(why) = shadow.candidate()
+        {
+            let directory = shadow.directory().display().to_string();
+            findings.push(Finding::new(Kind::ShadowNotLoaded, &directory, &why, None));
         }
         findings
     }

@@ -12,8 +12,8 @@ use stepgate_core::digest::Digest;
 use stepgate_core::gate::Gate;
 use stepgate_core::lock;
 use stepgate_exec::servers::Servers;
-use stepgate_policy::ToolShape;
 use stepgate_policy::limits::FILE_BYTES_MAX;
+use stepgate_policy::{Nameable, ToolShape};
 use tracing::{error, info, warn};
 
 use super::{Control, mode_of, note_policy, refuse_writable_policies, shapes, warn_of};
@@ -79,6 +79,7 @@ pub async fn keep_reloading(gate: Gate, control: Arc<Control>, pause: Duration) 
             reload(&gate, &control, &look.tools).await;
             seen = look;
         }
+        control.look_at_shadow(&gate).await;
     }
 }
 
@@ -96,12 +97,18 @@ pub(super) async fn reload(gate: &Gate, control: &Arc<Control>, tools: &[ToolSha
 /// Loads the policies. The error says why those before stay in force.
 async fn load(gate: &Gate, control: &Arc<Control>, tools: &[ToolShape]) -> Result<(), String> {
     let (loader, tools) = (Arc::clone(control), tools.to_vec());
-    let load = move || panics::contained_now(|| loader.policy.reload(&loader.policies, &tools));
+    let facts = gate.facts.names(&gate.groups);
+    let load = move || {
+        panics::contained_now(|| {
+            loader.policy.reload(&loader.policies, Nameable { tools: &tools, facts: &facts })
+        })
+    };
     match tokio::task::spawn_blocking(load).await {
         Ok(Ok(Ok(reloaded))) if reloaded.changed => {
             let (policies, cases) = (reloaded.policies, reloaded.cases);
             info!("policies reloaded: {policies} in force, {cases} cases hold");
             warn_of(&reloaded.warnings);
+            *lock::locked(&control.policy_since) = gate.world.now();
             if let Err(error) = note_policy(gate, reloaded.policy_hash).await {
                 warn!("the policies in force were not noted: {error:#}");
             }

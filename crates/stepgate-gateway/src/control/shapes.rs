@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 use stepgate_core::digest::Digest;
+use stepgate_core::label::Flow;
 use stepgate_core::tool::{Mode, Standing, ToolName};
 use stepgate_exec::servers::{ListedServer, ListedTool, Servers};
 use stepgate_policy::ToolShape;
@@ -40,6 +41,7 @@ pub fn offered(listing: &[ListedTool]) -> Vec<ToolShape> {
                 mode,
                 input_schema: listed.input_schema.clone(),
                 redacted: listed.redacted.clone(),
+                flow: listed.flow.clone(),
                 definition_digest: listed.bound_digest,
                 is_accepted: match listed.standing? {
                     Standing::Accepted | Standing::Gone => true,
@@ -66,6 +68,7 @@ pub fn off(mut names: BTreeSet<ToolName>, unknown: &[String], policies: &Path) -
         mode: Mode::ExecuteGated,
         input_schema: json!({}),
         redacted: Vec::new(),
+        flow: Flow::default(),
         definition_digest: Digest::ZERO,
         is_accepted: false,
     };

@@ -9,6 +9,7 @@ use stepgate_core::event::{Event, EventType};
 use stepgate_core::ids::{ApprovalId, RunId};
 use stepgate_core::json::Value;
 use stepgate_core::ports::{Store, StoreError};
+use stepgate_core::stop::StopOrder;
 use stepgate_core::time::Timestamp;
 
 use crate::text::{printable, shortened};
@@ -32,11 +33,13 @@ const NOTIFIABLE: &[Notifiable] = &[
     needs_person(EventType::ApprovalExpired, "Approval expired without a decision"),
     needs_person(EventType::RunNeedsPerson, "A run needs a person"),
     needs_person(EventType::PartNeedsPerson, "Stepgate needs a person"),
+    needs_person(EventType::StopMade, "Calls were stopped"),
     on_request(EventType::ApprovalGranted, "Approved"),
     on_request(EventType::ApprovalDenied, "Denied"),
     on_request(EventType::ApprovalVoted, "One of several people approved"),
     on_request(EventType::GrantCreated, "Further calls were approved in advance"),
     on_request(EventType::GrantRevoked, "A grant was revoked"),
+    on_request(EventType::StopLifted, "A stop was lifted"),
     on_request(EventType::RunResolved, "A call in doubt was settled"),
     on_request(EventType::ToolAccepted, "A tool was accepted"),
     on_request(EventType::TokenCreated, "A token was created"),
@@ -156,7 +159,9 @@ impl Message {
             title: known.title.to_owned(),
             principal_id: text("principal_id").map(shown),
             tool: text("tool").map(shown),
-            subject: text("subject").map(|subject| shown(without_directories(subject))),
+            subject: text("subject")
+                .map(|subject| shown(without_directories(subject)))
+                .or_else(|| stopped(event)),
             // One word of ours. The event's own reason may repeat what a tool server said.
             reason: text("kind").map(|kind| shown(&kind.replace('_', " "))),
             run_id,
@@ -206,6 +211,14 @@ impl View {
         }
         self
     }
+}
+
+/// What a stop covers.
+fn stopped(event: &Event) -> Option<String> {
+    let is_stop = event.event_type == EventType::StopMade;
+    let order: StopOrder =
+        serde_json::from_value(event.payload.clone()).ok().filter(|_| is_stop)?;
+    Some(shown(&order.target.to_string()))
 }
 
 /// A directory's own name: where it is on this machine does not leave it.

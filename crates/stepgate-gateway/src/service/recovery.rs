@@ -16,6 +16,7 @@ use tracing::warn;
 
 use super::{Service, wait_until_set};
 use crate::attention::NeedObject;
+use crate::meters::METERS;
 
 /// Shortest and longest pause between passes: exponential backoff while runs are left over.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -133,6 +134,7 @@ async fn leaves_something(service: &Service, index: usize) -> bool {
     match pass(service, index).await {
         Ok(Report { in_doubt, stuck, .. }) => !in_doubt.is_empty() || !stuck.is_empty(),
         Err(fault) => {
+            service.note_broken(&fault);
             warn!("recovery goes on later: {fault}");
             true
         }
@@ -152,6 +154,7 @@ async fn pass(service: &Service, index: usize) -> Result<Report, Fault> {
 /// next recovery does it.
 pub(crate) async fn recover_and_tell(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
     let report = recover::recover(gate, scope).await?;
+    METERS.count_recovered(report.finished.len());
     if let Err(fault) = attention::tell(gate, &report).await {
         warn!("which runs need a person is written down later: {fault}");
     }

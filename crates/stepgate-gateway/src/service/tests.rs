@@ -5,6 +5,7 @@ use stepgate_core::approvers::Groups;
 use stepgate_core::call::ServerCall;
 use stepgate_core::consent_cache::Consents;
 use stepgate_core::digest::Digest;
+use stepgate_core::fact_sources::FactSources;
 use stepgate_core::failure::Outcome;
 use stepgate_core::gate::{Doubts, Extensions, Parked};
 use stepgate_core::json::{Map, Value};
@@ -54,6 +55,7 @@ impl ToolServers for Kitchen {
             definition_digest: Digest::of(COOK),
             standing: Standing::Accepted,
             redacted: vec![],
+            flow: Default::default(),
             contract: Arc::new(Anything),
         })]
     }
@@ -97,6 +99,7 @@ async fn kitchen(place: &TempDir) -> (Arc<Service>, Arc<Notify>) {
         doubts: Doubts::default(),
         groups: Groups::default(),
         consents: Consents::default(),
+        facts: FactSources::default(),
     };
     (Service::new(gate, hub, None).await.unwrap(), may_end)
 }

@@ -29,19 +29,20 @@ pub(super) async fn provide(gate: &Gate, policies: &PolicySettings) -> anyhow::R
             "`{shown}` is not there, and the policies in force were not the default ones: put them \
              back, or copy those of another node; an empty directory denies everything"
         ),
-        Some(_) | None => write(directory)
+        Some(_) | None => write(directory, DEFAULTS)
             .with_context(|| format!("cannot write the first policies to `{shown}`")),
     }
 }
 
-fn write(directory: &Path) -> std::io::Result<()> {
-    // All or nothing: a directory with half of the files would deny what the other half permits.
+/// Writes policies to a directory that does not exist yet: all or nothing. A directory with half of the files would
+/// deny what the other half permits.
+pub fn write(directory: &Path, files: &[(&str, &str)]) -> std::io::Result<()> {
     let temporary = directory.with_extension("new");
     if temporary.exists() {
         std::fs::remove_dir_all(&temporary)?;
     }
     std::fs::DirBuilder::new().mode(0o700).create(&temporary)?;
-    for (name, text) in DEFAULTS {
+    for (name, text) in files {
         durable::write_new(&temporary.join(name), text.as_bytes())?;
     }
     // INVARIANT: a directory with the final name is complete, even after a power cut.

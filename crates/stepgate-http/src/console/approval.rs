@@ -141,6 +141,11 @@ pub(super) async fn decide(
             "Nothing was decided: this node does not reach the call's executor. Decide on one that \
              does; `stepgate nodes` shows which.",
         ),
+        Err(Refused::Stopped(_)) => (
+            StatusCode::CONFLICT,
+            "Nothing was decided: an operator has stopped this call. The question stays open: approve \
+             once the stop is lifted, or deny.",
+        ),
         Err(Refused::NoSuchApproval) => return Err(Trouble::no_such("approval")),
         Err(refused @ (Refused::NotInDoubt | Refused::Fault(_))) => return Err(refused.into()),
     };

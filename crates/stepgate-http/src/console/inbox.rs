@@ -134,6 +134,7 @@ fn why_not(refused: &Refused) -> &'static str {
         Refused::NotAnApprover => "policy lets other people decide on it.",
         Refused::LinkedApprover(_) => "someone who is linked to you has approved before.",
         Refused::MorePeople => "policy requires more people.",
+        Refused::Stopped(_) => "an operator has stopped these calls.",
         Refused::OutOfReach => "this node does not reach the call's executor.",
         Refused::NoSuchApproval => "there is no such approval.",
         Refused::NotInDoubt | Refused::Fault(_) => "Stepgate itself failed; look again.",
@@ -302,8 +303,10 @@ impl Need {
                 ToolName::parse(subject).ok().map(|name| format!("/tools/{}", tool_path(&name)))
             }
             (Some(Kind::ToolUnusable | Kind::ServerOff), None) => Some("/tools".to_owned()),
-            (Some(Kind::PolicyNotLoaded), None) => Some("/policy".to_owned()),
-            (Some(Kind::ExecutorUnreached), None) => Some("/health".to_owned()),
+            (Some(Kind::PolicyNotLoaded | Kind::ShadowNotLoaded), None) => {
+                Some("/policy".to_owned())
+            }
+            (Some(Kind::ExecutorUnreached | Kind::DiskLow), None) => Some("/health".to_owned()),
             (
                 Some(Kind::Approval | Kind::InDoubt | Kind::Stuck | Kind::Quarantined) | None,
                 None,
@@ -333,6 +336,8 @@ fn title(kind: Kind) -> &'static str {
         Kind::ToolUnusable => "A tool that cannot be offered",
         Kind::ServerOff => "A tool server that is off",
         Kind::PolicyNotLoaded => "Policies that could not be loaded",
+        Kind::ShadowNotLoaded => "Shadow policies that could not be loaded",
         Kind::ExecutorUnreached => "Runs that no node can continue",
+        Kind::DiskLow => "A disk that is nearly full",
     }
 }

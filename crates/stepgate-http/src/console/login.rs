@@ -80,7 +80,7 @@ pub(super) async fn log_in(
     let role = token.as_ref().map(|token| VisitorRole::of(token.role));
     let (Some(token), Some(Some(role))) = (token, role) else {
         if let Peer::Address(address) = peer {
-            app.rates.failure(address).map_err(Problem::too_many)?;
+            app.count_failure(address)?;
             warn!(%address, "refused: a login from {address}");
         }
         let (status, why) = match role {

@@ -96,6 +96,7 @@ impl Logins {
             role: login.role,
             csrf: login.csrf.clone(),
             login: key,
+            stopped: Vec::new(),
         })
     }
 

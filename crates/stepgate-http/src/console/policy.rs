@@ -4,6 +4,7 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
+use stepgate_core::assumed::Assumed;
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::Failure;
 use stepgate_core::ids::PrincipalId;
@@ -83,7 +84,10 @@ pub(super) async fn evaluate(
         "" => visitor.principal_id.clone(),
         name => PrincipalId::parse(name).map_err(|_| Problem::malformed("this is no principal"))?,
     };
-    let tried = match policy::weighed(&app, as_whom, Payload::whole(proposal.as_bytes())) {
+    let payload = Payload::whole(proposal.as_bytes());
+    let asked = policy::Asked { principal_id: as_whom, session_id: None, payload };
+    let weighed = policy::weighed(&app, asked, &Assumed::default()).await;
+    let tried = match weighed.map_err(Problem::from)? {
         Ok(evaluation) => Tried::of(&evaluation),
         Err(failure) => Tried::invalid(&failure),
     };

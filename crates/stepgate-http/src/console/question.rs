@@ -6,12 +6,14 @@ use serde_json::Value;
 use stepgate_core::action::{Action, CORE_SERVER, CoreCall};
 use stepgate_core::approval::{Approval, ApprovalContext};
 use stepgate_core::digest::Digest;
+use stepgate_core::facts::Facts;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::gate::Fault;
 use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::journal::artifact::{ActionRequest, RiskLevel};
 use stepgate_core::journal::{Artifact, StateError};
 use stepgate_core::json::strict;
+use stepgate_core::label::Label;
 use stepgate_core::ports::{Dispatch, Dossier, Effect, Failed};
 use stepgate_core::record::RecordBody;
 use stepgate_core::time::Timestamp;
@@ -35,6 +37,8 @@ pub(super) struct Question {
     pub(super) reasoning: Option<Shown>,
     pub(super) risk: &'static str,
     pub(super) policies: Vec<Text>,
+    /// What the session had taken in, where it had.
+    pub(super) labels: Option<Text>,
     pub(super) policy_digest: Option<Digest>,
     pub(super) call_digest: Digest,
     pub(super) run_id: RunId,
@@ -77,6 +81,7 @@ impl Question {
                 RiskLevel::HighRisk => "changes something that a person should see first",
             },
             policies: meta.policies.iter().map(|policy| Text::of(policy)).collect(),
+            labels: labels(meta.facts.as_deref()),
             policy_digest: context.needs_approval.policy_hash,
             call_digest: context.call_digest,
             run_id: approval.tool_run_id,
@@ -108,6 +113,12 @@ pub(super) fn reasoning(dossier: &Dossier) -> Option<String> {
 pub(super) fn failure(body: &RecordBody) -> Option<(Text, Option<Shown>)> {
     let code = body.error_code.as_deref()?;
     Some((Text::of(code), body.detail.as_deref().map(Shown::of)))
+}
+
+/// The labels of a session, as a list.
+fn labels(facts: Option<&Facts>) -> Option<Text> {
+    let labels: Vec<&str> = facts?.labels.iter().map(Label::as_str).collect();
+    (!labels.is_empty()).then(|| Text::of(&labels.join(", ")))
 }
 
 /// Default values that the tool uses for arguments that the call omits.

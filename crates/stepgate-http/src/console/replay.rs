@@ -104,7 +104,8 @@ pub(super) async fn replay(
     };
     let text = policies.replace("\r\n", "\n");
     let edited = text.clone();
-    let compiled = tokio::task::spawn_blocking(move || control.compiled(&edited)).await;
+    let gate = app.service.gate.clone();
+    let compiled = tokio::task::spawn_blocking(move || control.compiled(&gate, &edited)).await;
     let set = match compiled.map_err(|_| Problem::internal())? {
         Ok(set) => set,
         Err(error) => {

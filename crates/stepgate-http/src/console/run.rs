@@ -53,8 +53,8 @@ pub(super) async fn settle(
         Settled::Failed => Settlement::Failed,
         Settled::Redispatch => Settlement::Redispatch,
     };
-    let answer = app.service.resolve(run_id, settlement, visitor.principal_id).await?;
-    app.metrics.step(answer.word());
+    app.service.resolve(run_id, settlement, visitor.principal_id).await?;
+    app.metrics.step();
     Ok(Redirect::to(&format!("/runs/{run_id}")).into_response())
 }
 

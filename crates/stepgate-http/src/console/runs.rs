@@ -111,6 +111,7 @@ impl Filters {
         const TIME: &str = "time, such as 2026-01-31 or 2026-01-31T12:00";
         Ok(RunQuery {
             before: read("run id", &self.before, str::parse)?,
+            after: None,
             session_id: read("session id", &self.session, str::parse)?,
             principal_id: read("principal", &self.principal, PrincipalId::parse)?,
             status: read("status", &self.status, |text| Status::parse(text).ok_or(()))?,

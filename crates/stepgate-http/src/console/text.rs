@@ -9,7 +9,7 @@ const SHORT_CHARS: usize = 280;
 /// Most lines that are shown without a click.
 const SHORT_LINES: usize = 8;
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Plain(String),
     /// The number of an invisible character.
@@ -18,7 +18,7 @@ pub(super) enum Piece {
 }
 
 /// A text, split into pieces. The template escapes them.
-#[derive(Debug, PartialEq, Eq, Template)]
+#[derive(Clone, Debug, PartialEq, Eq, Template)]
 #[template(path = "text.html")]
 pub(super) struct Text {
     pieces: Vec<Piece>,

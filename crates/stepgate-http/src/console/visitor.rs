@@ -9,12 +9,13 @@ use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
+use stepgate_core::stops;
 use stepgate_gateway::tokens::Role;
 use subtle::ConstantTimeEq;
 
-use super::Trouble;
 use super::destination::Destination;
 use super::logins::VisitBy;
+use super::{Text, Trouble};
 use crate::{App, Problem};
 
 /// Most cookies of our name that are tried: other programs on the same host may set cookies of this name too.
@@ -32,6 +33,8 @@ pub(super) struct Visitor {
     pub(super) csrf: String,
     /// The key of the login, to end it.
     pub(super) login: Digest,
+    /// What is stopped at this moment. Every page says so.
+    pub(super) stopped: Vec<Text>,
 }
 
 /// What a visitor may do.
@@ -62,6 +65,13 @@ impl VisitorRole {
 }
 
 impl Visitor {
+    /// The same visitor, who is told what is stopped now. Where the store does not answer, the page itself says so.
+    pub(super) async fn again(&self, app: &App) -> Self {
+        let stops = stops::in_force(&app.service.gate).await.unwrap_or_default();
+        let stopped = stops.iter().map(|stop| Text::of(&stop.order.target.to_string())).collect();
+        Self { stopped, ..self.clone() }
+    }
+
     /// Checks a form that changes something: it has this login's CSRF token, and the visitor is an operator.
     pub(super) fn may_change(&self, csrf: &str) -> Result<(), Trouble> {
         self.sent(csrf)?;
@@ -92,7 +102,7 @@ impl Visitor {
 pub(crate) fn enter(app: &App, request: &mut Request) -> Result<Option<PrincipalId>, Problem> {
     let Some(visitor) = recognised(app, request.headers()) else { return Ok(None) };
     let principal_id = visitor.principal_id.clone();
-    app.rates.request(&principal_id).map_err(Problem::too_many)?;
+    app.count_request(&principal_id)?;
     request.extensions_mut().insert(visitor);
     Ok(Some(principal_id))
 }
@@ -144,7 +154,7 @@ impl FromRequestParts<Arc<App>> for Visit {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Response> {
         if let Some(visitor) = parts.extensions.get::<Visitor>() {
-            return Ok(Self(Arc::clone(app), visitor.clone()));
+            return Ok(Self(Arc::clone(app), visitor.again(app).await));
         }
         let next = Destination::parse(parts.uri.path());
         let login = next.as_ref().map_or("/login".to_owned(), Destination::after_login);

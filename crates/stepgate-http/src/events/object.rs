@@ -9,10 +9,12 @@ use stepgate_agent::invoke::InvokeResult;
 use stepgate_agent::turn::{Answered, Continued, Opened, ToolEnded, TurnEvent};
 use stepgate_agent::waits::Wait;
 use stepgate_core::approval::Approval;
+use stepgate_core::budget::Charge;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType, payload};
 use stepgate_core::grant::Grant;
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
+use stepgate_core::stop::StopOrder;
 use stepgate_core::time::Timestamp;
 use stepgate_gateway::tokens;
 
@@ -94,6 +96,11 @@ fn payload_schema(event_type: EventType, generator: &mut SchemaGenerator) -> Sch
         EventType::GrantCreated => generator.subschema_for::<Grant>(),
         EventType::GrantUsed => generator.subschema_for::<payload::GrantUsed>(),
         EventType::GrantRevoked => generator.subschema_for::<payload::GrantRevoked>(),
+        EventType::BudgetReserved | EventType::BudgetReleased => {
+            generator.subschema_for::<Charge>()
+        }
+        EventType::StopMade => generator.subschema_for::<StopOrder>(),
+        EventType::StopLifted => generator.subschema_for::<payload::StopLifted>(),
         EventType::ToolReplayed => generator.subschema_for::<payload::ToolReplayed>(),
         EventType::ToolRedispatched => generator.subschema_for::<payload::ToolRedispatched>(),
         EventType::RunRecovered => generator.subschema_for::<payload::RunRecovered>(),
@@ -102,8 +109,12 @@ fn payload_schema(event_type: EventType, generator: &mut SchemaGenerator) -> Sch
         EventType::RunNeedsPerson => generator.subschema_for::<payload::RunNeedsPerson>(),
         EventType::PartNeedsPerson => generator.subschema_for::<payload::PartNeedsPerson>(),
         EventType::SessionOpened => generator.subschema_for::<payload::SessionOpened>(),
+        EventType::LabelAdded => generator.subschema_for::<payload::LabelAdded>(),
+        EventType::LabelRemoved => generator.subschema_for::<payload::LabelRemoved>(),
+        EventType::UserRequest => generator.subschema_for::<payload::UserRequest>(),
         EventType::ToolAccepted => generator.subschema_for::<payload::ToolAccepted>(),
         EventType::PolicyLoaded => generator.subschema_for::<payload::PolicyLoaded>(),
+        EventType::PolicyDiffers => generator.subschema_for::<payload::PolicyDiffers>(),
         EventType::TokenCreated => generator.subschema_for::<tokens::Created>(),
         EventType::TokenRevoked => generator.subschema_for::<payload::TokenRevoked>(),
         EventType::TurnOpened => generator.subschema_for::<TurnEvent<Opened>>(),

@@ -25,3 +25,18 @@ fn the_number_of_buckets_is_bounded() {
     }
     assert!(buckets.levels.lock().unwrap().len() <= BUCKETS_MAX);
 }
+
+#[test]
+fn an_agent_may_send_until_it_has_sent_more_than_an_hours_bytes() {
+    let limits = ServeLimits { agent_bytes_per_hour_max: 3_600_000, ..ServeLimits::default() };
+    let rates = Rates::new(&limits);
+    let agent = PrincipalId::parse("a").unwrap();
+    for (sent, expected) in [(0, Ok(())), (3_500_000, Ok(())), (109_000, Err(9))] {
+        rates.sent(&agent, sent);
+        let answer = rates.may_send(&agent);
+        // A second earlier where the test was slow: a thousand bytes come back each second.
+        let is_expected = answer == expected || expected.is_err() && answer == Err(8);
+        assert!(is_expected, "{sent}: {answer:?}");
+    }
+    assert_eq!(rates.may_send(&PrincipalId::parse("b").unwrap()), Ok(()));
+}

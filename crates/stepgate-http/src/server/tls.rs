@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tracing::{error, warn};
 use x509_cert::der::Decode;
-use x509_cert::time::Time;
+use x509_cert::time::Validity;
 
 use super::wire;
 
@@ -29,6 +29,10 @@ const PEM_BYTES_MAX: u64 = 1024 * 1024;
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// Most bytes that are read after the answer from a client that does not use TLS.
 const PLAIN_BYTES_MAX: u64 = 64 * 1024;
+/// A certificate that ends earlier than this, and of whose life less than one part in [`RENEWED_PART`] is left, should have been
+/// renewed. Those that live for days are renewed late.
+const RENEWED_BEFORE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+const RENEWED_PART: u32 = 3;
 /// The first byte of a TLS handshake.
 const HANDSHAKE: u8 = 0x16;
 
@@ -51,7 +55,7 @@ pub struct Tls {
 
 struct Loaded {
     acceptor: TlsAcceptor,
-    ends_at: Option<Time>,
+    life: Option<Validity>,
     warnings: Vec<String>,
 }
 
@@ -66,6 +70,26 @@ impl Tls {
     /// Warnings for the operator about files that can still be used.
     pub fn warnings(&self) -> Vec<String> {
         lock::read(&self.loaded).warnings.clone()
+    }
+
+    /// What is wrong with the certificate's time, if anything is: it is not valid yet, or it ends soon and was not renewed. An
+    /// expired one is among the warnings.
+    pub fn trouble_at(&self, now: SystemTime) -> Option<String> {
+        let (file, life) = (self.files.certificate.display(), lock::read(&self.loaded).life?);
+        let [begins, ends] = [life.not_before, life.not_after].map(|at| at.to_system_time());
+        if begins > now {
+            let at = life.not_before;
+            return Some(format!(
+                "the certificate in `{file}` is valid from {at} on: check the clock"
+            ));
+        }
+        let left = ends.duration_since(now).ok()?;
+        let lifetime = ends.duration_since(begins).ok()?;
+        let is_soon = left < RENEWED_BEFORE && left < lifetime / RENEWED_PART;
+        is_soon.then(|| {
+            let (at, days) = (life.not_after, left.as_secs() / (24 * 60 * 60));
+            format!("the certificate in `{file}` ends at {at}, in {days} days: renew it")
+        })
     }
 
     /// The certificate's file, and when the certificate expires.
@@ -198,8 +222,8 @@ impl Look {
 
 fn described(files: &PairFiles, loaded: &Loaded) -> String {
     let file = files.certificate.display();
-    match loaded.ends_at {
-        Some(ends_at) => format!("`{file}`, which ends at {ends_at}"),
+    match loaded.life {
+        Some(life) => format!("`{file}`, which ends at {}", life.not_after),
         None => format!("`{file}`"),
     }
 }
@@ -208,7 +232,7 @@ fn load(files: &PairFiles) -> anyhow::Result<Loaded> {
     let PairFiles { certificate: chain_file, key: key_file } = files;
     let chain = chain(chain_file)?;
     let (key, exposed) = key(key_file)?;
-    let ends_at = chain.first().and_then(ends_at);
+    let life = chain.first().and_then(life);
     let provider = Arc::new(aws_lc_rs::default_provider());
     let usable = provider.key_provider.load_private_key(key.clone_key());
     usable.map_err(|error| anyhow!("`{}` is not a usable key: {error}", key_file.display()))?;
@@ -226,12 +250,14 @@ fn load(files: &PairFiles) -> anyhow::Result<Loaded> {
         }
     })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let ended = ends_at.filter(|ends_at| ends_at.to_system_time() < SystemTime::now());
+    let ended = life
+        .map(|life| life.not_after)
+        .filter(|ends_at| ends_at.to_system_time() < SystemTime::now());
     let ended = ended.map(|ended| {
         format!("the certificate in `{}` ended at {ended}: renew it", chain_file.display())
     });
     let warnings = exposed.into_iter().chain(ended).collect();
-    Ok(Loaded { acceptor: TlsAcceptor::from(Arc::new(config)), ends_at, warnings })
+    Ok(Loaded { acceptor: TlsAcceptor::from(Arc::new(config)), life, warnings })
 }
 
 fn chain(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
@@ -277,10 +303,10 @@ fn read(file: &Path) -> anyhow::Result<(Vec<u8>, Metadata)> {
     Ok((text, metadata))
 }
 
-/// The expiry time; none if it cannot be read. Clients, not we, decide whether a certificate is valid.
-fn ends_at(certificate: &CertificateDer<'_>) -> Option<Time> {
+/// From when until when it is valid; none if it cannot be read. Clients, not we, decide whether a certificate is valid.
+fn life(certificate: &CertificateDer<'_>) -> Option<Validity> {
     let certificate = x509_cert::Certificate::from_der(certificate).ok()?;
-    Some(certificate.tbs_certificate.validity.not_after)
+    Some(certificate.tbs_certificate.validity)
 }
 
 #[cfg(test)]

@@ -60,6 +60,100 @@ async fn a_principal_with_half_of_the_connections_gets_no_more_and_others_do() {
 }
 
 #[tokio::test]
+async fn what_agents_leave_free_is_for_operators_and_auditors() {
+    let serve =
+        ServeLimits { connections_max: 4, connections_reserved: 2, ..ServeLimits::default() };
+    let house = House::with(serve, Limits::default()).await;
+    let listen = async |token: &str| {
+        let request = house.request("GET", "/v1/events", token, String::new());
+        house.router.clone().oneshot(request).await.unwrap()
+    };
+    let [first, second] = [listen(&house.alice).await, listen(&house.bob).await];
+    assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
+    let carol = house.get(&house.bob, "/v1/runs").await;
+    assert_eq!((carol.status.as_u16(), &carol.json()["code"]), (429, &json!("TOO_MANY_REQUESTS")));
+    for token in [&house.olga, &house.anna] {
+        assert_eq!(house.get(token, "/v1/runs").await.status, 200);
+    }
+    let metrics = house.get(&house.olga, "/metrics").await.body;
+    let counted = "stepgate_refusals_total{limit=\"requests_under_way\"} 1\n";
+    assert!(metrics.contains(counted), "{metrics}");
+}
+
+/// A body that begins like this and never ends. The receiver is told when it was read so far.
+fn unfinished(begin: String) -> (Body, tokio::sync::oneshot::Receiver<()>) {
+    let (sender, read) = tokio::sync::oneshot::channel();
+    let (mut begin, mut sender) = (Some(begin), Some(sender));
+    let stream = futures_util::stream::poll_fn(move |_| match begin.take() {
+        Some(begin) => std::task::Poll::Ready(Some(Ok::<_, std::io::Error>(begin))),
+        None => {
+            let _ = sender.take().map(|sender| sender.send(()));
+            std::task::Poll::Pending
+        }
+    });
+    (Body::from_stream(stream), read)
+}
+
+#[tokio::test]
+async fn unfinished_bodies_of_one_caller_take_its_share_of_memory_and_no_more() {
+    // 8,000 bytes, of which 1,000 are for operators: an agent may have 3,500.
+    let serve =
+        ServeLimits { body_bytes_max: 2000, body_memory_bytes_max: 8000, ..ServeLimits::default() };
+    let house = House::with(serve, Limits::default()).await;
+    let begun = |token: &str, path: &str, begin: usize| {
+        let (body, read) = unfinished("x".repeat(begin));
+        let request = house.request("POST", path, token, String::new()).map(|_| body);
+        (tokio::spawn(house.router.clone().oneshot(request)), read)
+    };
+    let (first, read) = begun(&house.alice, "/v1/steps", 2000);
+    read.await.unwrap();
+    // Read and found to be no proposal: 400. Not read: 429.
+    for (bytes, status) in [(1499, 400), (1500, 400), (1501, 429)] {
+        let reply = house.propose(&house.alice, &"x".repeat(bytes)).await;
+        assert_eq!(reply.status.as_u16(), status, "{bytes}: {}", reply.body);
+        assert_eq!(reply.header("retry-after"), (status == 429).then_some("1"));
+    }
+    // One who has no token has a share, too.
+    let (second, read) = begun("", "/login", 1999);
+    read.await.unwrap();
+    for (token, bytes) in [(&house.bob, 1500), (&house.olga, 2000)] {
+        assert_eq!(house.propose(token, &"x".repeat(bytes)).await.status, 400);
+    }
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    assert_eq!(house.propose(&house.alice, &"x".repeat(1501)).await.status, 400);
+    second.abort();
+    let metrics = house.get(&house.olga, "/metrics").await.body;
+    assert!(metrics.contains("stepgate_refusals_total{limit=\"body_memory\"} 1\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn an_agent_that_sent_and_received_too_much_in_an_hour_waits_and_operators_never_do() {
+    let think = proposal("THINK", json!({}));
+    let exchanged = {
+        let house = House::new().await;
+        think.len() + house.propose(&house.alice, &think).await.body.len()
+    };
+    let hourly = u64::try_from(exchanged).unwrap();
+    // Below, at and above: the first exchange leaves something, nothing, or a debt.
+    for (hourly, second) in [(hourly + 60, 200), (hourly, 200), (hourly - 60, 429)] {
+        let serve = ServeLimits { agent_bytes_per_hour_max: hourly, ..ServeLimits::default() };
+        let house = House::with(serve, Limits::default()).await;
+        for status in [200, second] {
+            let reply = house.propose(&house.alice, &think).await;
+            assert_eq!(reply.status.as_u16(), status, "{hourly}: {}", reply.body);
+            assert_eq!(reply.header("retry-after").is_some(), status == 429);
+        }
+        // To look stores nothing.
+        assert_eq!(house.get(&house.alice, "/v1/runs").await.status, 200);
+        for token in [&house.bob, &house.olga, &house.olga, &house.olga] {
+            let proposed = house.propose(token, &proposal("THINK", json!({}))).await;
+            assert_eq!(proposed.status, 200, "{}", proposed.body);
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_page_of_long_rows_ends_early_and_the_next_one_goes_on() {
     let house = House::new().await;
     let count = 12;

@@ -99,6 +99,39 @@ async fn a_stream_is_taken_up_where_it_was_left() {
 }
 
 #[tokio::test]
+async fn what_shadow_policies_would_have_decided_is_for_operators_and_auditors() {
+    let house = House::new().await;
+    let body = proposal("READ_FILE", json!({ "path": "/sandbox/differs.txt" }));
+    assert_eq!(house.propose(&house.alice, &body).await.status, 200);
+    let rows = [
+        (&house.alice, vec!["tool_called", "tool_failed"]),
+        (&house.olga, vec!["policy_differs", "tool_called", "tool_failed"]),
+        (&house.anna, vec!["policy_differs", "tool_called", "tool_failed"]),
+    ];
+    for (token, expected) in rows {
+        let mut stream = Reading::asked(&house, token, "principal=alice", None).await;
+        for expected in expected {
+            assert_eq!(stream.next().await.unwrap().1, expected);
+        }
+        assert!(stream.is_silent().await);
+    }
+    let path = "/v1/policy/shadow?all=true";
+    assert_eq!(house.get(&house.alice, path).await.status, 403);
+    for token in [&house.olga, &house.anna] {
+        let reply = house.get(token, path).await.json();
+        assert_eq!(reply["shadow"], json!(null));
+        assert_eq!(reply["differences"]["count"], 1);
+        assert_eq!(reply["differences"]["newest"][0]["principal_id"], "alice");
+    }
+    let now = house.get(&house.olga, "/v1/policy/shadow").await.json();
+    assert_eq!(now["differences"]["count"], 0, "there is no candidate now");
+    for (limit, status) in [("0", 200), ("1000", 200), ("1001", 400), ("x", 400)] {
+        let path = format!("/v1/policy/shadow?limit={limit}");
+        assert_eq!(house.get(&house.olga, &path).await.status, status, "{limit}");
+    }
+}
+
+#[tokio::test]
 async fn a_stream_is_filtered_and_taken_up_where_it_was_left() {
     let house = House::new().await;
     let think = house.propose(&house.alice, &proposal("THINK", json!({}))).await;
@@ -231,8 +264,9 @@ async fn metrics_count_outcomes_statuses_and_what_waits() {
     house.get("", "/v1/runs").await;
     let text = house.get(&house.anna, "/metrics").await.body;
     for line in [
-        "stepgate_steps_total{outcome=\"SUCCESS\"} 1",
-        "stepgate_steps_total{outcome=\"VALIDATION_ERROR\"} 1",
+        "stepgate_steps_total{outcome=\"SUCCESS\",action=\"THINK\",server=\"core\",tool=\"THINK\"} 1",
+        "stepgate_steps_total{outcome=\"VALIDATION_ERROR\",action=\"unknown\",server=\"unknown\",tool=\"unknown\"} 1",
+        "# TYPE stepgate_steps_total counter",
         "stepgate_http_requests_total{status=\"401\"} 1",
         "stepgate_http_requests_total{status=\"202\"} 1",
         "stepgate_approvals_open 1",
@@ -241,5 +275,8 @@ async fn metrics_count_outcomes_statuses_and_what_waits() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
+    let age = text.lines().find_map(|it| it.strip_prefix("stepgate_approvals_oldest_age_seconds "));
+    // It may be less than a millisecond old.
+    assert!((0.0..60.0).contains(&age.unwrap().parse::<f64>().unwrap()), "{text}");
     let _: &Metrics = &house.app.metrics;
 }

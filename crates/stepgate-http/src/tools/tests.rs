@@ -16,6 +16,7 @@ fn why_a_server_is_down_is_not_for_agents() {
         trouble: None,
         standing: Some(Standing::Accepted),
         redacted: vec![],
+        flow: Default::default(),
         title: None,
         description: None,
         input_schema: json!({}),

@@ -6,11 +6,17 @@ use proptest::prelude::*;
 use serde_json::json;
 use stepgate_core::action::{Action, InvalidArgs};
 use stepgate_core::call::ServerCall;
+use stepgate_core::decimal::Decimal;
 use stepgate_core::digest::Digest;
+use stepgate_core::facts::FactNames;
+use stepgate_core::label::Flow;
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 
 use super::*;
+use crate::budget_file;
 use crate::compile::index;
+use crate::directory::{self, SourceFile};
+use crate::literal::Known;
 use crate::schema::of_tools;
 use crate::set::Entry;
 use crate::shape::{self, ToolShape};
@@ -35,26 +41,71 @@ fn tool() -> ToolShape {
         mode: Mode::Draft,
         input_schema,
         redacted: vec![],
+        flow: Flow::default(),
         definition_digest: Digest::ZERO,
         is_accepted: true,
     }
 }
 
-fn prepared() -> (Schema, HashMap<String, Entry>) {
+/// Two budgets about the tool: one counts its calls, one adds up an argument that many calls do not have.
+fn budgets(tools: &[ToolShape]) -> Vec<Budget> {
+    let text = "[budget.calls]\nlimit = 3\nper = 'all'\nwindow = 'day'\n\
+                [budget.levels]\nargument = 'level'\nlimit = '0.5'\nper = 'tool'\nwindow = 'ever'";
+    let file = SourceFile {
+        name: "budgets.toml".into(),
+        shown: "budgets.toml".into(),
+        kind: directory::Kind::Budgets,
+        text: text.into(),
+    };
+    let mut findings = Vec::new();
+    let budgets =
+        budget_file::read(&[file], &Known::new(tools, &FactNames::default()), &mut findings);
+    assert_eq!((budgets.len(), findings), (2, vec![]));
+    budgets
+}
+
+type Prepared = (Schema, HashMap<String, Entry>, Vec<Budget>);
+
+fn prepared() -> Prepared {
     let tools = [tool()];
     let shapes = vec![shape::of_args(&tools[0].input_schema)];
-    let schema = of_tools(&tools, &shapes).unwrap();
+    let budgets = budgets(&tools);
+    let schema = of_tools(&tools, &shapes, &budgets).unwrap();
     let entries = index(&[], &tools, shapes).unwrap();
-    (schema, entries)
+    (schema, entries, budgets)
+}
+
+/// Every fact there is.
+fn facts() -> Facts {
+    let labels = || BTreeSet::from([Label::parse("untrusted").unwrap()]);
+    let origins = || BTreeSet::from([Origin::parse("user").unwrap()]);
+    Facts {
+        addresses: origins(),
+        as_of: None,
+        groups: ["staff".to_owned()].into(),
+        labels: labels(),
+        opened: Some(["office".to_owned()].into()),
+        reads: labels(),
+        schedule: ["office".to_owned()].into(),
+        sends: labels(),
+        steps: Some(3),
+        targets: origins(),
+        used: [("calls".to_owned(), Decimal::ONE), ("levels".to_owned(), Decimal::MAX)].into(),
+    }
 }
 
 /// Asserts that Cedar accepts the questions under the schema.
 fn assert_kept(call: &Call) {
-    thread_local!(static PREPARED: (Schema, HashMap<String, Entry>) = prepared());
-    PREPARED.with(|(schema, entries)| {
+    thread_local!(static PREPARED: Prepared = prepared());
+    PREPARED.with(|(schema, entries, budgets)| {
         let principal_id = PrincipalId::parse("agent").unwrap();
         let Entry { action, subject, .. } = &entries[call.name()];
-        let asked = asked(action, subject, &principal_id, call);
+        let facts = facts();
+        let needs = FactNeeds { origins: true, opened: true, steps: true };
+        let (targets, origins) = (&facts.targets, &BTreeSet::new());
+        let beside = Beside { facts: &facts, targets, needs, origins, budgets };
+        let who = Who::of(&principal_id, &facts.groups);
+        let asked = asked(action, subject, &who, call, beside);
         let Asked { questions, .. } = asked.unwrap();
         assert!(!questions.is_empty());
         for CedarQuestion { request, entities, resource } in questions {
@@ -82,6 +133,7 @@ fn server_call(args: Map<String, Value>) -> Call {
         definition_digest: Digest::ZERO,
         standing: Standing::Accepted,
         redacted: vec![],
+        flow: Flow::default(),
         contract: Arc::new(Anything),
     };
     Call::Server(ServerCall { tool: Arc::new(tool), args })

@@ -19,23 +19,35 @@ fn seen(schema: Value) -> Value {
 fn cedar_sees_what_it_can_type() {
     let string = json!({ "type": "String", "required": true });
     let long = json!({ "type": "Long", "required": true });
+    let decimal =
+        |required: bool| json!({ "type": "Extension", "name": "decimal", "required": required });
     let maybe = |kind: &str| json!({ "type": kind, "required": false });
-    let set_of = |kind: &str, required: bool| json!({ "type": "Set", "element": { "type": kind }, "required": required });
     let rows = [
         (json!({ "type": "string" }), string.clone()),
         (json!({ "type": "string", "anyOf": [{ "minLength": 1 }] }), string.clone()),
         (json!({ "type": "integer" }), long.clone()),
         (json!({ "type": "boolean" }), json!({ "type": "Boolean", "required": true })),
-        (json!({ "type": "number" }), maybe("Long")),
+        (json!({ "type": "number" }), decimal(true)),
+        (json!({ "type": ["number", "null"] }), decimal(false)),
+        (json!({ "type": "number", "enum": [1, 2] }), decimal(true)),
         (json!({ "type": ["string"] }), string.clone()),
         (json!({ "type": ["string", "null"] }), maybe("String")),
         (json!({ "anyOf": [{ "type": "integer" }, { "type": "null" }] }), maybe("Long")),
         (json!({ "oneOf": [{ "type": "integer" }] }), long.clone()),
         (json!({ "enum": ["a", "b"] }), string.clone()),
-        (json!({ "const": 3 }), long),
+        (json!({ "const": 3 }), long.clone()),
+        (json!({ "enum": [1, 2.0, 3e1] }), long),
+        (json!({ "enum": [1, 2.5] }), decimal(true)),
+        (json!({ "const": 0.0001 }), decimal(true)),
         (json!({ "$ref": "#/$defs/room" }), string),
-        (json!({ "type": "array", "items": { "type": "string" } }), set_of("String", true)),
-        (json!({ "type": "array", "items": { "type": "number" } }), set_of("Long", false)),
+        (
+            json!({ "type": "array", "items": { "type": "string" } }),
+            json!({ "type": "Set", "element": { "type": "String" }, "required": true }),
+        ),
+        (
+            json!({ "type": "array", "items": { "type": "number" } }),
+            json!({ "type": "Set", "element": { "type": "Extension", "name": "decimal" }, "required": true }),
+        ),
         // Values that Cedar cannot hold, or whose type the schema does not give.
         (json!({}), Value::Null),
         (json!(true), Value::Null),
@@ -43,7 +55,8 @@ fn cedar_sees_what_it_can_type() {
         (json!({ "type": ["string", "integer"] }), Value::Null),
         (json!({ "anyOf": [{ "type": "string" }, { "type": "integer" }] }), Value::Null),
         (json!({ "enum": ["a", 1] }), Value::Null),
-        (json!({ "enum": [1.5] }), Value::Null),
+        (json!({ "enum": [1.5, 0.00001] }), Value::Null),
+        (json!({ "const": 1e300 }), Value::Null),
         (json!({ "enum": [] }), Value::Null),
         (json!({ "type": "array" }), Value::Null),
         (json!({ "type": "array", "items": {} }), Value::Null),

@@ -1,4 +1,5 @@
 use serde_json::json;
+use stepgate_core::label::Flow;
 
 use super::*;
 use crate::shape::{ToolShape, of_args};
@@ -17,6 +18,7 @@ fn schema() -> Value {
         "properties": {
             "count": { "type": "integer" },
             "level": { "type": "number" },
+            "levels": { "type": "array", "items": { "type": "number" } },
             "word": { "type": ["string", "null"] },
             "maybe": { "type": ["string", "null"], "default": null },
             "tags": { "type": "array", "items": { "type": "string" } },
@@ -51,8 +53,15 @@ fn every_value_is_seen_exactly_or_named_with_the_reason() {
         ),
         (json!({ "count": 1e16 }), vec!["count: it is beyond ±9007199254740991"]),
         (json!({ "count": u64::MAX }), vec!["count: it is beyond ±9007199254740991"]),
-        (json!({ "level": -1e300 }), vec!["level: it is beyond ±9007199254740991"]),
-        (json!({ "level": 0.5 }), vec!["level: it is a fraction"]),
+        (json!({ "count": 0.5 }), vec!["count: it is a fraction"]),
+        (json!({ "level": 0.5 }), vec![]),
+        (json!({ "level": 922_337_203_685_477.5 }), vec![]),
+        (
+            json!({ "level": 922_337_203_685_478_i64 }),
+            vec!["level: it is beyond ±922337203685477.5807"],
+        ),
+        (json!({ "level": -1e300 }), vec!["level: it is beyond ±922337203685477.5807"]),
+        (json!({ "level": 0.00001 }), vec!["level: it is more precise than four decimal places"]),
         (json!({ "word": null }), vec!["word: it is null"]),
         // The schema declares that the tool treats null like an omitted argument.
         (json!({ "maybe": null }), vec![]),
@@ -64,10 +73,17 @@ fn every_value_is_seen_exactly_or_named_with_the_reason() {
         ),
         (json!({ "more": 1 }), vec!["more: it is not named in the tool's schema"]),
         (
-            json!({ "options": { "level": 1.5, "more": 1 } }),
+            json!({ "options": { "level": 1.00005, "more": 1 } }),
             vec![
-                "options.level: it is a fraction",
+                "options.level: it is more precise than four decimal places",
                 "options.more: it is not named in the tool's schema",
+            ],
+        ),
+        (json!({ "levels": [0.5, 1, 2.25] }), vec![]),
+        (
+            json!({ "levels": [0.5, 1e-5] }),
+            vec![
+                "levels: an element of it is or has something more precise than four decimal places",
             ],
         ),
         // All of a list or none: without one element, `contains` would be answered wrongly.
@@ -99,8 +115,9 @@ fn a_declared_default_is_seen_as_if_it_had_been_given() {
     }
     let input_schema = |default: Value| json!({ "type": "object", "properties": { "a/b": { "type": "number", "default": default } } });
     assert_eq!(unseen(&input_schema(json!(3)), json!({})), (vec![], json!({ "/a~1b": 3 })));
-    let told = vec!["a/b: its default is a fraction".to_owned()];
-    assert_eq!(unseen(&input_schema(json!(0.5)), json!({})), (told, json!({ "/a~1b": 0.5 })));
+    assert_eq!(unseen(&input_schema(json!(0.5)), json!({})), (vec![], json!({ "/a~1b": 0.5 })));
+    let told = vec!["a/b: its default is more precise than four decimal places".to_owned()];
+    assert_eq!(unseen(&input_schema(json!(1e-5)), json!({})), (told, json!({ "/a~1b": 1e-5 })));
 }
 
 #[test]
@@ -112,6 +129,7 @@ fn a_redacted_argument_is_unseen_whether_it_is_given_or_defaulted() {
             "pin": { "type": "string", "default": "0000" },
         } }),
         redacted: vec!["pin".to_owned(), "other".to_owned()],
+        flow: Flow::default(),
         definition_digest: stepgate_core::digest::Digest::ZERO,
         is_accepted: true,
     };

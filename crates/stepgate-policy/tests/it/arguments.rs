@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use stepgate_core::call::Call;
+use stepgate_core::facts::Facts;
 use stepgate_core::tool::Mode;
 use stepgate_policy::Verdict::{self, Approval, Deny, Permit};
 use stepgate_policy::{Finding, PolicySet, Severity, ToolShape};
@@ -55,20 +56,21 @@ fn a_value_that_cedar_cannot_hold_is_unseen_and_named() {
         (VOLUME, set_volume(json!(3)), Deny, vec![]),
         (VOLUME, set_volume(json!(3.0)), Deny, vec![]),
         (VOLUME, set_volume(json!(-0.0)), Deny, vec![]),
-        (VOLUME, set_volume(json!(2.5)), Permit, vec!["volume"]),
+        (VOLUME, set_volume(json!(2.5)), Deny, vec![]),
+        (VOLUME, set_volume(json!(0.00001)), Permit, vec!["volume"]),
         (VOLUME, set_volume(json!(1e300)), Permit, vec!["volume"]),
         (VOLUME, set_volume(json!(u64::MAX)), Permit, vec!["volume"]),
         (VOLUME, json!({ "volume": 1 }), Deny, vec![]),
         (
             "mail.draft",
             json!({ "to": [], "subject": null, "anything": 1,
-                    "options": { "urgent": true, "priority": 0.5 } }),
+                    "options": { "urgent": true, "priority": 1e-5 } }),
             Permit,
             vec!["nested"],
         ),
         (
             "mail.draft",
-            json!({ "to": [], "subject": "x", "options": { "urgent": true, "priority": 1 } }),
+            json!({ "to": [], "subject": "x", "options": { "urgent": true, "priority": 1.5 } }),
             Deny,
             vec![],
         ),
@@ -122,7 +124,7 @@ fn no_spelling_of_a_value_steps_around_an_approval_or_a_forbid() {
     let rows: Vec<(&str, Vec<(Value, Verdict)>)> = vec![
         (
             r#"@id("x") @approval("much") permit (principal, action, resource)
-                when { context.args has amount && context.args.amount > 100 };"#,
+                when { context.args has amount && context.args.amount.greaterThan(decimal("100.0")) };"#,
             vec![
                 (json!({ "amount": 100 }), Permit),
                 (json!({ "amount": 100.0 }), Permit),
@@ -130,7 +132,9 @@ fn no_spelling_of_a_value_steps_around_an_approval_or_a_forbid() {
                 (json!({}), Permit),
                 (json!({ "amount": 101 }), Approval),
                 (json!({ "amount": 1e3 }), Approval),
-                (json!({ "amount": 1_000_000.5 }), Deny),
+                (json!({ "amount": 100.01 }), Approval),
+                (json!({ "amount": 1_000_000.5 }), Approval),
+                (json!({ "amount": 100.00001 }), Deny),
                 (json!({ "amount": 1e19 }), Deny),
                 (json!({ "amount": 1e300 }), Deny),
                 // Nothing reads it.
@@ -171,8 +175,8 @@ fn no_spelling_of_a_value_steps_around_an_approval_or_a_forbid() {
         // A policy about another principal is no candidate.
         (
             r#"@id("x") forbid (principal == Principal::"other", action, resource)
-                when { context.args has amount && context.args.amount > 100 };"#,
-            vec![(json!({ "amount": 0.5 }), Permit)],
+                when { context.args has amount && context.args.amount.greaterThan(decimal("100.0")) };"#,
+            vec![(json!({ "amount": 0.00001 }), Permit)],
         ),
     ];
     for (policy, calls) in rows {
@@ -180,7 +184,10 @@ fn no_spelling_of_a_value_steps_around_an_approval_or_a_forbid() {
         for (args, expected) in calls {
             let decision = decide(&set, &pay(args.clone()));
             assert_eq!(Verdict::of(&decision), expected, "{policy} {args}");
-            assert_eq!(set.explain(&principal("agent"), &pay(args)).verdict, expected);
+            assert_eq!(
+                set.explain(&principal("agent"), &pay(args), &Facts::default()).verdict,
+                expected
+            );
         }
     }
 }
@@ -189,19 +196,24 @@ fn no_spelling_of_a_value_steps_around_an_approval_or_a_forbid() {
 fn a_refusal_names_the_argument_the_cause_and_the_policy() {
     let set = bank_set(&format!(
         r#"{PAY} @id("much") forbid (principal, action, resource)
-            when {{ context.args has amount && context.args.amount > 100 }};"#
+            when {{ context.args has amount && context.args.amount.greaterThan(decimal("100.0")) }};"#
     ));
-    let decision = decide(&set, &pay(json!({ "amount": 0.5 })));
-    let detail = "policies cannot see `amount`, because it is a fraction, and `much` reads it";
+    let decision = decide(&set, &pay(json!({ "amount": 0.00001 })));
+    let detail = "policies cannot see `amount`, because it is more precise than four decimal places, and \
+                  `much` reads it";
     assert_eq!(decision.detail.as_deref(), Some(detail));
     assert_eq!(brief(&decision), (Deny, vec!["much"]));
-    let explained = set.explain(&principal("agent"), &pay(json!({ "amount": 0.5, "count": 1e16 })));
+    let explained = set.explain(
+        &principal("agent"),
+        &pay(json!({ "amount": 0.00001, "count": 1e16 })),
+        &Facts::default(),
+    );
     assert_eq!(explained.detail.as_deref(), Some(detail));
     let unseen: Vec<(&str, usize)> =
         explained.unseen.iter().map(|one| (one.argument.as_str(), one.read_by.len())).collect();
     assert_eq!(unseen, [("amount", 1), ("count", 0)]);
-    let note = "`much` reads `amount`, and cannot see it where it is a fraction or beyond \
-                ±9007199254740991";
+    let note = "`much` reads `amount`, and cannot see it where it is more precise than four decimal \
+                places or beyond ±922337203685477.5807";
     assert_eq!(explained.notes, [note]);
 }
 
@@ -238,7 +250,7 @@ fn what_is_sent_after_a_cap_is_decided_on_too() {
            @id("lower") @cap("count <= 20") permit (principal, action == Action::"bank.pay", resource)
                when { context.args has count && context.args.count == 30 };
            @id("never") forbid (principal, action == Action::"bank.pay", resource)
-               when { context.args has amount && context.args.amount == 7 &&
+               when { context.args has amount && context.args.amount == decimal("7.0") &&
                       context.args has count && context.args.count == 20 };
            @id("ask") @approval("twenty") permit (principal, action == Action::"bank.pay", resource)
                when { context.args has count && context.args.count == 20 };"#,
@@ -254,7 +266,7 @@ fn what_is_sent_after_a_cap_is_decided_on_too() {
         let decision = decide(&set, &pay(args.clone()));
         assert_eq!(Verdict::of(&decision), verdict, "{args}");
         assert_eq!(decision.caps.get("count").copied().unwrap_or_default(), cap, "{args}");
-        let explained = set.explain(&principal("agent"), &pay(args));
+        let explained = set.explain(&principal("agent"), &pay(args), &Facts::default());
         assert_eq!((explained.verdict, explained.caps), (verdict, decision.caps));
     }
 }
@@ -285,7 +297,7 @@ fn a_fraction_and_a_large_number_keep_their_cap() {
 fn check_says_which_arguments_a_policy_cannot_always_see() {
     let policies = format!(
         r#"{PAY} @id("much") forbid (principal, action, resource)
-            when {{ context.args has amount && context.args.amount > 100 ||
+            when {{ context.args has amount && context.args.amount.greaterThan(decimal("100.0")) ||
                     context.args has count && context.args.count > 100 ||
                     context.args has tags && context.args.tags.contains("evil") ||
                     context.args has note }};"#
@@ -299,8 +311,9 @@ fn check_says_which_arguments_a_policy_cannot_always_see() {
         .collect();
     let expected = [
         (
-            Severity::Warning,
-            "`much` reads `amount`, and cannot see it where it is a fraction or beyond ±9007199254740991",
+            Severity::Note,
+            "`much` reads `amount`, and cannot see it where it is more precise than four decimal places \
+             or beyond ±922337203685477.5807",
         ),
         (
             Severity::Note,
@@ -337,7 +350,7 @@ fn a_policy_that_reads_what_is_unseen_denies_also_without_has() {
     let redacted = redacting_call(&tools()[0], args, &["volume"]);
     let set = set(policies);
     assert_eq!(brief(&decide(&set, &redacted.written())), (Deny, vec!["quiet"]));
-    assert_eq!(set.explain(&principal("agent"), &redacted).verdict, Deny);
+    assert_eq!(set.explain(&principal("agent"), &redacted, &Facts::default()).verdict, Deny);
 }
 
 #[test]
@@ -348,13 +361,14 @@ fn what_may_be_absent_cannot_be_read_without_asking() {
         )
     };
     let rows = [
-        (VOLUME, "context.args.balance <= 3", "ask `has` first"),
+        (VOLUME, "context.args.balance == decimal(\"3.0\")", "ask `has` first"),
         (VOLUME, "context.args.room == \"bath\"", "ask `has` first"),
         ("mail.draft", "context.args.subject == \"x\"", "ask `has` first"),
         ("mail.draft", "context.args.anything == 1", "those that the tool's schema types"),
         ("mail.draft", "context.args.reasoning == \"x\"", "those that the tool's schema types"),
         (VOLUME, "context.now == 1", "policies see `context.args`"),
-        (VOLUME, "context.args.volume == \"loud\"", "see docs/policy.md"),
+        (VOLUME, "context.args.volume == \"loud\"", "`volume` is a whole number"),
+        (VOLUME, "context.args.volume like \"loud\"", "see docs/policy.md"),
         ("READ_FILE", "context.args.content == \"x\"", "policies see `context.args`"),
     ];
     for (action, condition, expected) in rows {
@@ -457,6 +471,42 @@ fn check_knows_which_integers_are_always_seen() {
 }
 
 #[test]
+fn check_knows_which_numbers_are_always_seen() {
+    let max = 922_337_203_685_477_i64;
+    let fine = "where it is more precise than four decimal places";
+    let large = "where it is beyond ±922337203685477.5807";
+    let both = "where it is more precise than four decimal places or beyond ±922337203685477.5807";
+    let rows = [
+        (json!({ "type": "number" }), Some(both)),
+        (json!({ "type": "number", "minimum": 0, "maximum": max }), Some(fine)),
+        (json!({ "type": "number", "multipleOf": 0.01, "minimum": 0, "maximum": max }), None),
+        (json!({ "type": "number", "multipleOf": 0.01, "minimum": 0 }), Some(large)),
+        (
+            json!({ "type": "number", "multipleOf": 0.01, "minimum": 0, "maximum": max + 1 }),
+            Some(large),
+        ),
+        (
+            json!({ "type": "number", "multipleOf": 0.00001, "minimum": 0, "maximum": 9 }),
+            Some(fine),
+        ),
+        (json!({ "type": "number", "enum": [0.5, 1] }), None),
+        (json!({ "type": "number", "enum": [0.5, 0.00001] }), Some(fine)),
+        (json!({ "type": "number", "const": 1e300 }), Some(large)),
+        (json!({ "enum": [0.5, 1] }), None),
+    ];
+    for (schema, expected) in rows {
+        let found = blind_to(&schema, "context.args.x.greaterThan(decimal(\"3.0\"))");
+        let expected: Vec<&str> = expected.into_iter().collect();
+        assert_eq!(found, expected, "{schema}");
+    }
+    // The contract keeps what `multipleOf` says to the digit.
+    let cents = json!({ "type": "object", "properties": { "x": { "multipleOf": 0.01 } } });
+    let contract = stepgate_exec::servers::contract(&cents).unwrap();
+    let is_valid = |x: f64| contract.check(json!({ "x": x }).as_object().unwrap()).is_ok();
+    assert_eq!([0.07, 1.1, 0.30000000000000004, 0.001].map(is_valid), [true, true, false, false]);
+}
+
+#[test]
 fn check_knows_which_objects_can_have_more_than_their_schema_names() {
     let open = |more: Value| {
         let mut schema = json!({ "type": "object", "properties": { "a": { "type": "string" } } });
@@ -493,7 +543,7 @@ fn check_looks_only_at_accepted_tools_that_a_policy_is_about() {
     let other = shape("other.tool", Mode::Draft, schema.clone());
     let off = ToolShape { is_accepted: false, ..shape("off.tool", Mode::Draft, schema) };
     let policy = r#"@id("p") forbid (principal, action in [Action::"some.tool", Action::"off.tool"], resource)
-        when { context.args has x && context.args.x > 3 };"#;
+        when { context.args has x && context.args.x == decimal("3.0") };"#;
     let directory = directory(&[("p.cedar", policy)]);
     let found = stepgate_policy::check(directory.path(), &[one, other, off]).findings;
     let [found] = &*found else { panic!("{found:?}") };

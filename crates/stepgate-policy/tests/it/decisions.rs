@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use stepgate_core::facts::Facts;
 use stepgate_core::ports::PolicyVerdict;
 use stepgate_core::tool::Mode;
 use stepgate_policy::Verdict::{Approval, Deny, Permit};
@@ -263,7 +264,7 @@ fn what_is_answered_without_asking_cedar_is_what_cedar_would_say() {
             for principal in ["agent", "other"] {
                 let decision = decide_for(&set, principal, &call(name, args.clone()));
                 let principal = stepgate_core::ids::PrincipalId::parse(principal).unwrap();
-                let cedar = set.explain(&principal, &call(name, args.clone()));
+                let cedar = set.explain(&principal, &call(name, args.clone()), &Facts::default());
                 let place = format!("{name} {args} by {principal}: {policies}");
                 assert_eq!(stepgate_policy::Verdict::of(&decision), cedar.verdict, "{place}");
                 assert_eq!(decision.policies, cedar.policies, "{place}");

@@ -2,8 +2,9 @@
 //!
 //! Tools, policies and calls are random, and so is the spelling of every call. The call goes the way of
 //! a proposal: the strict parser, the tool's contract, the policy set, the caps. The evaluator knows the
-//! value that was meant and nothing of Cedar: what it refuses must never be permitted or asked about, and
-//! what it would ask about must never be permitted. `cargo xtask policy-differential` runs many.
+//! value that was meant and nothing of Cedar: what it refuses must never be permitted or asked about,
+//! what it would ask about must never be permitted, no capped argument is sent above its cap, and a budget is charged
+//! exactly what is sent. `cargo xtask policy-differential` runs many.
 
 mod chance;
 mod condition;
@@ -12,14 +13,18 @@ mod plain;
 mod tool;
 mod value;
 
+use std::cmp::Ordering;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Map, Value};
+use stepgate_core::budget::Due;
 use stepgate_core::call::{Call, ServerCall, lowered};
 use stepgate_core::digest::Digest;
+use stepgate_core::facts::Facts;
 use stepgate_core::json::strict::{self, Integers};
+use stepgate_core::label::Flow;
 use stepgate_core::ports::{Policy, PolicyRequest};
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 use stepgate_policy::{LoadError, PolicySet, ToolShape, Verdict};
@@ -27,8 +32,9 @@ use stepgate_policy::{LoadError, PolicySet, ToolShape, Verdict};
 use crate::world::{directory, principal};
 use chance::Chance;
 use left_out::LeftOut;
-use plain::Rule;
+use plain::{Budget, Rule};
 use tool::RandomTool;
+use value::Decimal;
 
 /// Calls of one world.
 const CALLS_PER_WORLD: u64 = 50;
@@ -42,6 +48,7 @@ type Args = Map<String, Value>;
 struct World {
     tools: Vec<(RandomTool, Arc<Tool>)>,
     rules: Vec<Rule>,
+    budget: Option<Budget>,
     set: PolicySet,
 }
 
@@ -53,6 +60,9 @@ struct Tally {
     plain: [u64; 3],
     /// The gate's.
     gate: [u64; 3],
+    /// Calls that a cap lowered, and those that a budget was charged for.
+    lowered: u64,
+    charged: u64,
     /// Where the gate was stricter.
     stricter: u64,
     /// Calls that did not keep the tool's contract, and were not decided on.
@@ -72,16 +82,17 @@ impl World {
             ["t.one", "t.two"].map(|name| RandomTool::draw(chance, name)).into();
         let shapes: Vec<ToolShape> = tools.iter().map(shape).collect();
         let mut rules = plain::draw_rules(chance, &tools);
-        let set = match load(&rules, &shapes) {
+        let budget = Budget::draw(chance, &tools);
+        let set = match load(&rules, budget.as_ref(), &shapes) {
             Ok(set) => set,
             Err(error) => {
                 let told = error.to_string();
                 rules.retain(|rule| !told.contains(&rule.quoted_name()));
-                load(&rules, &shapes).ok()?
+                load(&rules, budget.as_ref(), &shapes).ok()?
             }
         };
         let known = tools.iter().map(|tool| Arc::new(known(tool))).collect::<Vec<_>>();
-        Some(Self { tools: tools.into_iter().zip(known).collect(), rules, set })
+        Some(Self { tools: tools.into_iter().zip(known).collect(), rules, budget, set })
     }
 
     /// One call; what is wrong with the gate's answer to it, if anything is. Policies are not shown the
@@ -108,46 +119,87 @@ impl World {
         if let Some(left_out) = left_out {
             shown.retain(|name, _| !left_out.is(tool, name, &args));
         }
-        let gate = self.gate(who, known, shown, &parsed);
-        let plain = plain::decide(&self.rules, tool, who, &args);
+        let Gate { verdict: gate, sent, due } = self.gate(who, known, shown, &parsed);
+        let plain = plain::decide(&self.rules, self.budget.as_ref(), tool, who, &args);
         tally.cases += 1;
-        tally.plain[plain as usize] += 1;
+        tally.plain[plain.verdict as usize] += 1;
         tally.gate[gate as usize] += 1;
-        tally.stricter += u64::from(gate > plain);
-        if gate >= plain {
+        tally.stricter += u64::from(gate > plain.verdict);
+        let mut wrong = Vec::new();
+        if gate < plain.verdict {
+            let (gate, plain) = (gate.as_str(), plain.verdict.as_str());
+            wrong.push(format!("the gate says {gate}, the evaluator {plain}"));
+        }
+        if gate != Verdict::Deny {
+            tally.lowered += u64::from(sent != parsed);
+            tally.charged += u64::from(due.is_some());
+            for (name, max) in &plain.caps {
+                let number = sent.get(*name).and_then(Value::as_number).map(Decimal::of);
+                if number.is_some_and(|it| it.compare(Decimal::whole(*max)) == Ordering::Greater) {
+                    wrong.push(format!("`{name}` is sent above its cap of {max}: {sent:?}"));
+                }
+            }
+            if due != plain.due {
+                wrong.push(format!("{due:?} is taken from the budget, not {:?}", plain.due));
+            }
+        }
+        if wrong.is_empty() {
             return Ok(());
         }
-        let mut told =
-            format!("the gate says {}, the evaluator {}\n", gate.as_str(), plain.as_str());
+        let mut told = format!("{}\n", wrong.join("; "));
         let _ = writeln!(told, "{who} calls {} with {text}", tool.name);
         for (tool, _) in &self.tools {
             let _ =
                 writeln!(told, "{} (redacted {:?}): {}", tool.name, tool.redacted, tool.schema());
         }
         let policies: String = self.rules.iter().map(Rule::to_cedar).collect();
-        Err(format!("{told}{policies}"))
+        let budget = self.budget.as_ref().map(Budget::to_toml).unwrap_or_default();
+        Err(format!("{told}{policies}{budget}"))
     }
 
     /// What becomes of a call in the gate, if policies are shown these of its arguments.
-    fn gate(&self, who: &str, tool: &Arc<Tool>, shown: Args, args: &Args) -> Verdict {
+    fn gate(&self, who: &str, tool: &Arc<Tool>, shown: Args, args: &Args) -> Gate {
         let shown = Call::Server(ServerCall { tool: Arc::clone(tool), args: shown });
         let written = shown.written();
-        let decision =
-            self.set.decide(PolicyRequest { principal_id: &principal(who), call: &written });
+        let decision = self.set.decide(PolicyRequest {
+            principal_id: &principal(who),
+            call: &written,
+            facts: &Facts::default(),
+        });
         let verdict = Verdict::of(&decision);
         let is_redacted = |name: &String| tool.redacted.contains(name) && args.contains_key(name);
+        let amount = |due: &Due| Decimal { digits: due.amount.units().into(), exponent: -4 };
+        let due = decision.due.first().map(amount);
         // As AUTHORIZE lowers: what cannot be lowered, or breaks the contract then, is denied.
         match lowered(args.clone(), &decision.caps) {
-            _ if decision.caps.keys().any(is_redacted) => Verdict::Deny,
-            Ok(lowered) if tool.contract.check(&lowered).is_ok() => verdict,
-            Ok(_) | Err(_) => Verdict::Deny,
+            Ok(sent)
+                if !decision.caps.keys().any(is_redacted) && tool.contract.check(&sent).is_ok() =>
+            {
+                Gate { verdict, sent, due }
+            }
+            Ok(_) | Err(_) => Gate { verdict: Verdict::Deny, sent: Map::new(), due: None },
         }
     }
 }
 
-fn load(rules: &[Rule], shapes: &[ToolShape]) -> Result<PolicySet, LoadError> {
+/// What becomes of a call in the gate.
+struct Gate {
+    verdict: Verdict,
+    /// The arguments as the tool gets them.
+    sent: Args,
+    /// What is taken from the budget.
+    due: Option<Decimal>,
+}
+
+fn load(
+    rules: &[Rule],
+    budget: Option<&Budget>,
+    shapes: &[ToolShape],
+) -> Result<PolicySet, LoadError> {
     let text: String = rules.iter().map(Rule::to_cedar).collect();
-    PolicySet::load(directory(&[("p.cedar", &text)]).path(), shapes)
+    let budgets = budget.map(Budget::to_toml).unwrap_or_default();
+    let files = [("p.cedar", text.as_str()), ("budgets.toml", budgets.as_str())];
+    PolicySet::load(directory(&files).path(), shapes)
 }
 
 fn shape(tool: &RandomTool) -> ToolShape {
@@ -156,6 +208,7 @@ fn shape(tool: &RandomTool) -> ToolShape {
         mode: Mode::ExecuteGated,
         input_schema: tool.schema(),
         redacted: tool.redacted.clone(),
+        flow: Flow::default(),
         definition_digest: Digest::ZERO,
         is_accepted: true,
     }
@@ -169,6 +222,7 @@ fn known(tool: &RandomTool) -> Tool {
         definition_digest: Digest::ZERO,
         standing: Standing::Accepted,
         redacted: tool.redacted.clone(),
+        flow: Flow::default(),
         contract: contract_of(&tool.schema()),
     }
 }
@@ -205,11 +259,12 @@ fn run(
 
 impl Tally {
     fn told(&self) -> String {
-        let Self { cases, plain, gate, stricter, invalid, unloaded } = self;
+        let Self { cases, plain, gate, stricter, invalid, unloaded, lowered, charged } = self;
         let share = |count: u64| format!("{count} ({}%)", count * 100 / (*cases).max(1));
         format!(
             "{cases} cases; evaluator: {} permitted, {} asked, {} denied; gate: {} permitted, {} asked, \
-             {} denied; stricter {}; not valid {invalid}; policies not loaded {unloaded}",
+             {} denied; stricter {}; lowered {lowered}; charged {charged}; not valid {invalid}; policies not loaded \
+             {unloaded}",
             share(plain[0]),
             share(plain[1]),
             share(plain[2]),
@@ -243,6 +298,7 @@ fn nothing_that_a_plain_evaluator_refuses_or_asks_about_is_ever_permitted() {
     assert!(gate_not_denied * 100 > tally.cases * 20, "{}", tally.told());
     assert!(gate_not_denied * 100 > plain_not_denied * 60, "{}", tally.told());
     assert!(tally.gate[0] > 0 && tally.gate[1] > 0, "{}", tally.told());
+    assert!(tally.lowered > 20 && tally.charged > 20, "{}", tally.told());
 }
 
 #[test]

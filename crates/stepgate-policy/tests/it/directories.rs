@@ -43,8 +43,8 @@ fn files_are_read_in_the_order_of_their_names_and_others_are_named() {
     assert_eq!(set.policies().collect::<Vec<_>>(), ["a.cedar#1", "b.cedar#1"]);
     let found: Vec<_> =
         set.warnings().iter().map(|found| (found.severity, &found.message)).collect();
-    let message = "`c.ceder` is not read: policies are in `*.cedar` and cases in `*.cases.toml`; \
-                   rename it, or move it elsewhere";
+    let message = "`c.ceder` is not read: policies are in `*.cedar`, cases in `*.cases.toml` and budgets \
+                   in `budgets.toml`; rename it, or move it elsewhere";
     assert_eq!(found, [(Severity::Warning, &message.to_owned())]);
 }
 

@@ -1,13 +1,18 @@
 //! docs/policy.md, held to what it says.
 
+use serde_json::json;
+use stepgate_core::budget::BudgetName;
+use stepgate_core::facts::FactNames;
+use stepgate_core::label::Label;
+use stepgate_core::tool::Mode;
 use stepgate_policy::limits::{
-    APPROVERS_MAX, ARGS_DEPTH_MAX, ATTRIBUTES_MAX, CAPS_MAX, CASES_MAX, DIRECTORY_ENTRIES_MAX,
-    FILE_BYTES_MAX, FILES_MAX, NAME_BYTES_MAX, NESTING_MAX, OPERATORS_MAX, POLICIES_MAX,
-    POLICY_BYTES_MAX, QUORUM_MAX, REASON_BYTES_MAX, TOOLS_MAX, TOTAL_BYTES_MAX,
+    APPROVERS_MAX, ARGS_DEPTH_MAX, ATTRIBUTES_MAX, BUDGETS_MAX, CAPS_MAX, CASES_MAX,
+    DIRECTORY_ENTRIES_MAX, FILE_BYTES_MAX, FILES_MAX, NAME_BYTES_MAX, NESTING_MAX, OPERATORS_MAX,
+    POLICIES_MAX, POLICY_BYTES_MAX, QUORUM_MAX, REASON_BYTES_MAX, TOOLS_MAX, TOTAL_BYTES_MAX,
 };
-use stepgate_policy::{Finding, Severity, check};
+use stepgate_policy::{Finding, Nameable, Severity, check};
 
-use crate::world::{directory, tools};
+use crate::world::{directory, shape, tools};
 
 const PAGE: &str = include_str!("../../../../docs/policy.md");
 
@@ -20,11 +25,30 @@ fn examples(language: &str) -> Vec<&'static str> {
 #[test]
 fn the_examples_load_together_and_their_cases_hold() {
     let (policies, cases) = (examples("cedar").concat(), examples("toml").concat());
-    let directory = directory(&[("docs.cedar", &policies), ("docs.cases.toml", &cases)]);
-    let checked = check(directory.path(), &tools());
+    let budgets = examples("toml budgets.toml").concat();
+    let directory = directory(&[
+        ("docs.cedar", &policies),
+        ("docs.cases.toml", &cases),
+        ("budgets.toml", &budgets),
+    ]);
+    let schema = json!({
+        "type": "object",
+        "properties": { "amount": { "type": "number" } },
+        "required": ["amount"],
+    });
+    let bank = shape("bank.send_money", Mode::ExecuteGated, schema);
+    let tools = [tools(), vec![bank]].concat();
+    let labels = ["untrusted", "secret", "egress", "money"];
+    let facts = FactNames {
+        labels: labels.map(|label| Label::parse(label).unwrap()).into(),
+        groups: ["interns", "sales"].map(str::to_owned).into(),
+        windows: ["office".to_owned()].into(),
+        ..FactNames::default()
+    };
+    let checked = check(directory.path(), Nameable { tools: &tools, facts: &facts });
     let is_note = |finding: &&Finding| finding.severity == Severity::Note;
     assert_eq!(checked.findings.iter().find(|finding| !is_note(finding)), None);
-    assert_eq!((checked.policies, checked.cases), (7, 3));
+    assert_eq!((checked.policies, checked.cases), (13, 3));
 }
 
 #[test]
@@ -45,6 +69,8 @@ fn the_limits_are_those_of_the_code() {
         NESTING_MAX,
         OPERATORS_MAX,
         CASES_MAX,
+        BUDGETS_MAX,
+        BudgetName::BYTES_MAX,
         NAME_BYTES_MAX,
         REASON_BYTES_MAX,
         APPROVERS_MAX,
@@ -57,7 +83,10 @@ fn the_limits_are_those_of_the_code() {
     assert_eq!(documented, code);
 }
 
+const WRONG_BUDGET: &str = "[budget.X]\nlimit = 1\nper = 'all'\nwindow = 'day'";
+
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table: one wrong file after the other")]
 fn what_the_page_says_is_told_is_told() {
     let mistakes = [("a.cedar", "permit"), ("b.cedar", "@x permit (principal, action, resource);")];
     let later = [
@@ -72,7 +101,25 @@ fn what_the_page_says_is_told_is_told() {
              when { context.args.room == \"\" };",
         ),
         ("i.cedar", "permit (principal, action, resource) when { false };"),
+        (
+            "o.cedar",
+            "permit (principal, action == Action::\"sonos.set_volume\", resource)
+             when { context.args has balance && context.args.balance < 1 &&
+                    context.args.volume == decimal(\"1.0\") };",
+        ),
         ("j.txt", ""),
+        ("p.cedar", "permit (principal in Group::\"x\", action, resource);"),
+        (
+            "q.cedar",
+            "permit (principal, action, resource)
+             when { context.sends.contains(Label::\"x\") || context.schedule.contains(Window::\"x\") };",
+        ),
+        (
+            "r.cedar",
+            "permit (principal, action, resource)
+             when { context.targets.containsAny([Origin::\"x\", Origin::\"directory/x\",
+                                                 Origin::\"sonos.set_volume\"]) };",
+        ),
         (
             "n.cedar",
             "permit (principal, action == Action::\"sonos.set_volume\", resource)
@@ -91,6 +138,12 @@ fn what_the_page_says_is_told_is_told() {
             "[[case]]\nname = ''\nprincipal = 'a'\naction = 'sonos.set_volume'\nexpect = 'permit'",
         ),
     ];
+    let mut undeclared = tools();
+    undeclared[0].flow.is_undeclared = true;
+    let asks = "permit (principal, action, resource)
+                when { context.session.labels.contains(Label::\"delete\") };";
+    let cap = "@cap(\"volume <= 1.5\")
+               permit (principal, action == Action::\"sonos.set_volume\", resource);";
     let messages = |files: &[(&str, &str)], tools: &[_]| {
         let checked = check(directory(files).path(), tools);
         checked.findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
@@ -100,7 +153,11 @@ fn what_the_page_says_is_told_is_told() {
         messages(&later, &tools()),
         messages(&empty, &[]),
         messages(&case, &tools()),
+        messages(&[("budgets.toml", WRONG_BUDGET)], &tools()),
+        messages(&[("budgets.toml", "budget")], &tools()),
         messages(&waiting, &unaccepted),
+        messages(&[("s.cedar", asks)], &undeclared),
+        messages(&[("t.cedar", cap)], &tools()),
     ]
     .concat();
     let table = PAGE.split("| what is told |").nth(1).unwrap().split("## Limits").next().unwrap();
@@ -110,7 +167,7 @@ fn what_the_page_says_is_told_is_told() {
         .flat_map(|cell| cell.split('`').step_by(2))
         .filter(|phrase| !phrase.is_empty())
         .collect();
-    assert_eq!(phrases.len(), 15);
+    assert_eq!(phrases.len(), 27);
     for phrase in phrases {
         assert!(told.iter().any(|message| message.contains(phrase)), "{phrase}: {told:#?}");
     }

@@ -1,6 +1,7 @@
 //! Why a call is decided as it is.
 
 use serde_json::json;
+use stepgate_core::facts::Facts;
 use stepgate_policy::{Effect, Outcome, Verdict};
 
 use crate::world::{call, principal, server_call, set, shape};
@@ -20,7 +21,7 @@ fn a_rename_is_explained_at_both_ends() {
         "RENAME_FILE",
         json!({ "source": "/sandbox/a/x.txt", "destination": "/sandbox/b/x.txt" }),
     );
-    let explanation = set.explain(&principal("agent"), &rename);
+    let explanation = set.explain(&principal("agent"), &rename, &Facts::default());
     assert_eq!(explanation.verdict, Verdict::Deny);
     assert_eq!(explanation.policies, ["keep"]);
     assert_eq!(explanation.policy_hash, set.digest());
@@ -65,8 +66,11 @@ fn a_rename_is_explained_at_both_ends() {
 #[test]
 fn an_error_is_explained_and_serialised() {
     let set = set(POLICIES);
-    let explanation =
-        set.explain(&principal("agent"), &call("sonos.set_volume", json!({ "volume": 2 })));
+    let explanation = set.explain(
+        &principal("agent"),
+        &call("sonos.set_volume", json!({ "volume": 2 })),
+        &Facts::default(),
+    );
     let policy = &explanation.requests[0].policies[0];
     let value = serde_json::to_value(&explanation).unwrap();
     assert!(matches!(&policy.outcome, Outcome::Errored(message) if message.contains("overflow")));
@@ -80,8 +84,11 @@ fn an_error_is_explained_and_serialised() {
 #[test]
 fn a_tool_that_was_not_known_is_explained() {
     let unknown = shape("radio.play", stepgate_core::tool::Mode::Draft, json!({}));
-    let explanation =
-        set(POLICIES).explain(&principal("agent"), &server_call(&unknown, serde_json::Map::new()));
+    let explanation = set(POLICIES).explain(
+        &principal("agent"),
+        &server_call(&unknown, serde_json::Map::new()),
+        &Facts::default(),
+    );
     let why = "the policies were loaded without this tool; reload them";
     assert_eq!(explanation.not_asked.as_deref(), Some(why));
     assert_eq!((explanation.verdict, explanation.requests.len()), (Verdict::Deny, 0));

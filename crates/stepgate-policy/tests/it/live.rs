@@ -1,5 +1,6 @@
 //! The set in force changes only for a good one.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,7 +104,7 @@ fn ten_thousand_decisions_are_taken() {
 fn what_can_be_offered_follows_the_set_in_force() {
     let directory = directory(&[("p.cedar", OPEN)]);
     let live = LivePolicy::new(PolicySet::load(directory.path(), &tools()).unwrap());
-    let could = || live.could_permit(&principal("agent"), "THINK");
+    let could = || live.could_permit(&principal("agent"), &BTreeSet::new(), "THINK");
     assert!(could());
     fs::write(directory.path().join("p.cedar"), CLOSED).unwrap();
     live.reload(directory.path(), &tools()).unwrap();

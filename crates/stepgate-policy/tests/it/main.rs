@@ -11,13 +11,16 @@
 mod world;
 mod decisions;
 mod arguments;
+mod decimals;
 mod annotations;
 mod validation;
 mod definitions;
 mod differential;
 mod directories;
+mod budgets;
 mod cases;
 mod explanations;
+mod facts;
 mod live;
 mod offers;
 mod defaults;

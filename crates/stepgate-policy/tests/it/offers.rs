@@ -1,5 +1,6 @@
 //! What can be offered: whatever could be permitted, and nothing that never is.
 
+use std::collections::BTreeSet;
 use stepgate_core::ports::Policy;
 
 use crate::world::{principal, set};
@@ -7,7 +8,7 @@ use crate::world::{principal, set};
 fn check(policies: &str, rows: &[(&str, &str, bool)]) {
     let set = set(policies);
     for (name, action, expected) in rows {
-        let could = set.could_permit(&principal(name), action);
+        let could = set.could_permit(&principal(name), &BTreeSet::new(), action);
         assert_eq!(could, *expected, "{action} for {name} under {policies}");
     }
 }

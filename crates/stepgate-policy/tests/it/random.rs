@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use stepgate_core::action::Action;
 use stepgate_core::call::Call;
+use stepgate_core::facts::Facts;
 use stepgate_core::tool::Mode;
 use stepgate_policy::{PolicySet, Verdict, check};
 
@@ -81,7 +82,7 @@ proptest! {
         let call = server_call(&tools()[index], args);
         SET.with(|set| {
             let verdict = Verdict::of(&decide(set, &call));
-            assert_eq!(set.explain(&principal("agent"), &call).verdict, verdict);
+            assert_eq!(set.explain(&principal("agent"), &call, &Facts::default()).verdict, verdict);
         });
     }
 

@@ -1,9 +1,11 @@
 //! Policies are held against the schema before they are in force.
 
 use serde_json::json;
+use stepgate_core::facts::FactNames;
+use stepgate_core::label::Label;
 use stepgate_core::tool::Mode;
 use stepgate_policy::limits::{NESTING_MAX, OPERATORS_MAX, POLICY_BYTES_MAX};
-use stepgate_policy::{Severity, Verdict, check};
+use stepgate_policy::{Nameable, PolicySet, Severity, Verdict, check};
 
 use crate::world::{brief, call, decide, directory, errors, errors_in, set, shape, tools};
 
@@ -63,6 +65,39 @@ fn every_error_is_told_in_the_order_of_files_and_lines() {
         places,
         ["DIR/a.cedar:1:36", "DIR/b.cedar:1:1", "DIR/b.cedar:2:1", "DIR/z.cases.toml:1:3"]
     );
+}
+
+#[test]
+fn tools_that_are_not_declared_are_named_where_a_policy_asks_for_labels() {
+    const ASKS: &str = r#"@id("flow") permit (principal, action, resource)
+        when { !context.session.labels.contains(Label::"untrusted") };"#;
+    const ASKS_NOT: &str = "permit (principal, action, resource);";
+    let warned = |policies: &str, undeclared: usize, is_accepted: bool| {
+        let mut tools = Vec::new();
+        for number in 0..10 {
+            let mut tool = shape(&format!("web.t{number}"), Mode::ReadOnly, json!({}));
+            tool.flow.is_undeclared = number < undeclared;
+            tool.is_accepted = is_accepted;
+            tools.push(tool);
+        }
+        let names = FactNames {
+            labels: [Label::parse("untrusted").unwrap()].into(),
+            ..FactNames::default()
+        };
+        let directory = directory(&[("p.cedar", policies)]);
+        let nameable = Nameable { tools: &tools, facts: &names };
+        let set = PolicySet::load(directory.path(), nameable).unwrap();
+        let told = set.warnings().iter().filter(|it| it.message.contains("are not declared"));
+        told.map(|it| (it.severity, it.message.clone())).collect::<Vec<_>>()
+    };
+    let [(Severity::Warning, told)] = &warned(ASKS, 2, true)[..] else { panic!("no warning") };
+    assert!(told.contains("`flow` asks") && told.contains(": `web.t0`, `web.t1`;"), "{told}");
+    assert!(warned(ASKS, 10, true)[0].1.contains("`web.t7`, …;"));
+    for (policies, undeclared, is_accepted) in
+        [(ASKS, 0, true), (ASKS_NOT, 2, true), (ASKS, 2, false)]
+    {
+        assert_eq!(warned(policies, undeclared, is_accepted), vec![], "{policies}");
+    }
 }
 
 #[test]

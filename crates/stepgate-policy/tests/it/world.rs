@@ -1,5 +1,6 @@
 //! Directories of policies, tools and calls for the tests.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +9,9 @@ use serde_json::{Map, Value, json};
 use stepgate_core::action::{Action, InvalidArgs};
 use stepgate_core::call::{Call, ServerCall};
 use stepgate_core::digest::Digest;
+use stepgate_core::facts::Facts;
 use stepgate_core::ids::PrincipalId;
+use stepgate_core::label::Flow;
 use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 use stepgate_policy::{LoadError, PolicySet, ToolShape, Verdict};
@@ -99,7 +102,15 @@ fn music_schema() -> Value {
 pub(crate) fn shape(name: &str, mode: Mode, input_schema: Value) -> ToolShape {
     let name = ToolName::parse(name).unwrap();
     let definition_digest = Digest::of(&input_schema);
-    ToolShape { name, mode, input_schema, redacted: vec![], definition_digest, is_accepted: true }
+    ToolShape {
+        name,
+        mode,
+        input_schema,
+        redacted: vec![],
+        flow: Flow::default(),
+        definition_digest,
+        is_accepted: true,
+    }
 }
 
 /// A call as a proposal makes it: a core action, or a tool of [`tools`].
@@ -138,6 +149,7 @@ pub(crate) fn redacting_call(
         definition_digest: shape.definition_digest,
         standing: Standing::Accepted,
         redacted: redacted.iter().map(|name| (*name).to_owned()).collect(),
+        flow: Flow::default(),
         contract: Arc::new(Anything),
     };
     Call::Server(ServerCall { tool: Arc::new(tool), args })
@@ -155,7 +167,7 @@ pub(crate) fn decide(set: &dyn Policy, call: &Call) -> PolicyDecision {
 
 /// What a set decides on a call.
 pub(crate) fn decide_for(set: &dyn Policy, name: &str, call: &Call) -> PolicyDecision {
-    set.decide(PolicyRequest { principal_id: &principal(name), call })
+    set.decide(PolicyRequest { principal_id: &principal(name), call, facts: &Facts::default() })
 }
 
 /// The answer and the policies that gave it.
@@ -172,7 +184,7 @@ pub(crate) fn check(policies: &str, rows: &[(&str, &str, Value, Verdict, &[&str]
         assert_eq!(brief(&decision), (*verdict, deciding.to_vec()), "{name} {action} {args}");
         assert_eq!(decision.policy_hash, set.digest());
         // What was permitted once could be permitted.
-        let could = set.could_permit(&principal(name), action);
+        let could = set.could_permit(&principal(name), &BTreeSet::new(), action);
         assert!(could || *verdict == Verdict::Deny, "{name} {action}");
     }
 }

@@ -1,9 +1,11 @@
 //! The rows in memory: a dossier for each run, and the few indexes that find it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::budget::Account;
+use stepgate_core::decimal::Decimal;
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{
@@ -34,11 +36,14 @@ pub(super) struct Data {
     /// Runs with an approval, in the order of the requests.
     asked: Vec<RunId>,
     keys: HashMap<IdempotencyKey, RunId>,
-    events: HashSet<ArtifactId>,
+    /// The place of each event in the history.
+    events: HashMap<ArtifactId, usize>,
     /// Every event in the order of its arrival: the n-th has the position n.
     pub(super) history: Vec<Event>,
     /// Those that belong to no run, with their positions.
     pub(super) loose: Vec<(u64, LinkedEvent)>,
+    /// How much of each account of a budget is used.
+    pub(super) accounts: BTreeMap<Account, Decimal>,
 }
 
 /// A session, with the further columns of its row.
@@ -62,7 +67,7 @@ impl Data {
     fn refuse_repeated_events(&self, rows: &Rows<'_>) -> Result<()> {
         let mut fresh = HashSet::new();
         for (event, _) in &rows.events {
-            if self.events.contains(&event.event_id) || !fresh.insert(event.event_id) {
+            if self.events.contains_key(&event.event_id) || !fresh.insert(event.event_id) {
                 let detail = format!("there is an event {} already", event.event_id);
                 return Err(refusal(StateCode::InvalidTransition, detail));
             }
@@ -81,6 +86,9 @@ impl Data {
         }
         for (event, link) in &rows.events {
             self.append_event(event, *link);
+        }
+        for change in &rows.accounts {
+            self.accounts.insert(change.account.clone(), change.after);
         }
         self.index(&rows);
         if let Some((run_id, _)) = rows.trace
@@ -115,13 +123,20 @@ impl Data {
     }
 
     fn append_event(&mut self, event: &Event, link: Option<Link>) {
-        self.events.insert(event.event_id);
+        self.events.insert(event.event_id, self.history.len());
         self.history.push(event.clone());
         let linked = LinkedEvent { event: event.clone(), link };
         match event.run_id.and_then(|run_id| self.runs.get_mut(&run_id)) {
             Some(dossier) => dossier.events.push(linked),
             None => self.loose.push((number(self.history.len()), linked)),
         }
+    }
+
+    /// The events of these ids, in the order of their arrival.
+    pub(super) fn events_by_id(&self, event_ids: &[ArtifactId]) -> Vec<Event> {
+        let places = event_ids.iter().filter_map(|event_id| self.events.get(event_id));
+        let places: BTreeSet<usize> = places.copied().collect();
+        places.into_iter().filter_map(|place| self.history.get(place)).cloned().collect()
     }
 
     fn index(&mut self, rows: &Rows<'_>) {
@@ -195,7 +210,8 @@ impl Data {
             let name = query.tool_name.is_none() || query.tool_name == run.tool_name;
             session && status && name && time && text
         };
-        let newest_first = older.iter().rev().filter_map(|run_id| self.runs.get(run_id));
+        let newest_first =
+            later(older, query.after).iter().rev().filter_map(|run_id| self.runs.get(run_id));
         let asked_for = newest_first.map(|dossier| &dossier.run).filter(is_asked_for);
         asked_for.take(query.limit).cloned().collect()
     }
@@ -263,12 +279,22 @@ impl Data {
             let (position, event) = *placed;
             let types = &query.event_types;
             position > query.after
+                && query.back_from.is_none_or(|before| position < before)
                 && (types.is_empty() || types.contains(&event.event_type))
                 && (!query.loose_only || event.run_id.is_none())
                 && self.is_in_session_of(query.principal_id.as_ref(), event.session_id)
         };
-        let placed = (1..).zip(&self.history).filter(is_asked_for).take(query.limit);
-        placed.map(|(position, event)| PlacedEvent { position, event: event.clone() }).collect()
+        let asked_for = (1..).zip(&self.history).filter(is_asked_for);
+        let found: Vec<(u64, &Event)> = match query.back_from {
+            None => asked_for.take(query.limit).collect(),
+            Some(_) => {
+                let oldest_first: Vec<_> = asked_for.collect();
+                oldest_first.into_iter().rev().take(query.limit).collect()
+            }
+        };
+        let placed =
+            |(position, event): (u64, &Event)| PlacedEvent { position, event: event.clone() };
+        found.into_iter().map(placed).collect()
     }
 
     /// Whether a session belongs to this principal; true where no principal is given.
@@ -428,6 +454,10 @@ impl View for Looking<'_> {
         Ok(self.0.runs.get(&run_id).is_some_and(|dossier| dossier.approval.is_some()))
     }
 
+    fn used(&mut self, account: &Account) -> Result<Option<Decimal>> {
+        Ok(self.0.accounts.get(account).copied())
+    }
+
     fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool> {
         let checkpoints = self.0.runs.get(&run_id).map_or(&[][..], |dossier| &dossier.checkpoints);
         Ok(checkpoints.iter().any(|there| there.checkpoint_sequence_number == number))
@@ -439,6 +469,14 @@ fn older<T, I: PartialEq>(rows: &[T], before: Option<I>, id: impl Fn(&T) -> I) -
     let Some(before) = before else { return rows };
     let at = rows.iter().position(|row| id(row) == before);
     rows.get(..at.unwrap_or(0)).unwrap_or_default()
+}
+
+/// The runs after this one.
+fn later(run_ids: &[RunId], after: Option<RunId>) -> &[RunId] {
+    let Some(after) = after else { return run_ids };
+    // From the newest: a reader asks for what is new.
+    let at = run_ids.iter().rposition(|run_id| *run_id == after);
+    at.and_then(|at| run_ids.get(at + 1..)).unwrap_or_default()
 }
 
 /// Whether an id begins with the prefix, where one is asked for.

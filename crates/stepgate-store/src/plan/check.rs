@@ -1,12 +1,14 @@
 //! The conditions of a step's commit, one function each.
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::budget::{BudgetChange, Charge};
+use stepgate_core::event::{EventType, payload};
 use stepgate_core::ids::RunId;
-use stepgate_core::journal::{Appended, StateCode, StateError, Tail};
+use stepgate_core::journal::{Appended, Kind, StateCode, StateError, Tail};
 use stepgate_core::ports::{ApprovalChange, KeyChange, StepCommit, StoreError};
 use stepgate_core::run::Status;
 
-use super::{Trace, View, refusal};
+use super::{AccountChange, Trace, View, refusal};
 
 use crate::Result;
 
@@ -218,6 +220,71 @@ pub(super) fn sealed_with_its_run(commit: &StepCommit) -> Result<()> {
         return Err(refusal(StateCode::InvalidTransition, detail));
     }
     Ok(())
+}
+
+/// The accounts as the commit leaves them. A call is charged in the commit that has it, each account once and within its
+/// limit, and what it took is given back with the record. Each change has its event, so that the accounts are the sum of
+/// the events.
+pub(super) fn budgets_allow<'a>(
+    commit: &'a StepCommit,
+    view: &mut impl View,
+) -> Result<Vec<AccountChange<'a>>> {
+    has_its_events(commit)?;
+    let invalid = |why: &str| {
+        let detail = format!("run {} {why}", commit.place.run_id);
+        refusal(StateCode::InvalidTransition, detail)
+    };
+    let has_call = commit.entries.iter().any(|it| it.entry.artifact_type == Kind::ToolCall);
+    let mut changes: Vec<AccountChange<'a>> = Vec::with_capacity(commit.budgets.len());
+    for change in &commit.budgets {
+        let (BudgetChange::Reserve(charge) | BudgetChange::Release(charge)) = change;
+        let account = charge.account();
+        if changes.iter().any(|earlier| earlier.account == account) {
+            return Err(invalid("changes an account twice"));
+        }
+        let before = view.used(&account)?;
+        let used = before.unwrap_or_default();
+        let after = match change {
+            BudgetChange::Reserve(_) if !has_call => {
+                return Err(invalid("takes from a budget without a call"));
+            }
+            BudgetChange::Reserve(Charge { amount, .. }) if amount.units() < 0 => {
+                return Err(invalid("takes less than nothing from a budget"));
+            }
+            BudgetChange::Reserve(charge) => {
+                charge.onto(used).map_err(|over| StoreError::OverBudget(Box::new(over)))?
+            }
+            BudgetChange::Release(_) if commit.record.is_none() => {
+                return Err(invalid("gives back to a budget before its end"));
+            }
+            BudgetChange::Release(charge) => used
+                .minus(charge.amount)
+                .ok_or_else(|| invalid("gives back more to a budget than was taken"))?,
+        };
+        changes.push(AccountChange { account, change, before, after });
+    }
+    Ok(changes)
+}
+
+/// Each change of a budget has its event in the commit, in the same order, and there is no other.
+fn has_its_events(commit: &StepCommit) -> Result<()> {
+    let told = commit.events.iter().filter(|event| {
+        [EventType::BudgetReserved, EventType::BudgetReleased].contains(&event.event_type)
+    });
+    let is_told = told.map(|event| (event.event_type, event.payload.clone())).eq(commit
+        .budgets
+        .iter()
+        .map(|change| match change {
+            BudgetChange::Reserve(charge) => (EventType::BudgetReserved, payload::value(charge)),
+            BudgetChange::Release(charge) => (EventType::BudgetReleased, payload::value(charge)),
+        }));
+    match is_told {
+        true => Ok(()),
+        false => {
+            let detail = format!("run {}: events and budgets differ", commit.place.run_id);
+            Err(refusal(StateCode::InvalidTransition, detail))
+        }
+    }
 }
 
 fn decides(asked: &Approval, decided: &Approval) -> Result<()> {

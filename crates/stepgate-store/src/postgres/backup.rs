@@ -45,7 +45,7 @@ impl PostgresStore {
         mut progress: impl FnMut(u64) + Send,
     ) -> Result<RowCounts, BackupError> {
         let address = Address::of(url, &options)?;
-        let pool = address.pool(&options, true);
+        let pool = address.pool(&options);
         let connection = open::first(&pool, &address.shown, true).await?;
         let lift = |error: tokio_postgres::Error| while_opening(&address.shown, &error);
         let begin = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {PATIENT}");
@@ -81,7 +81,7 @@ impl PostgresStore {
         let emptying = Emptying::begin(from)?;
         let all = emptying.rows()?;
         let address = Address::of(url, &options)?;
-        let pool = address.pool(&options, false);
+        let pool = address.pool(&options);
         let connection = open::connected(&pool, &address.shown, false).await?;
         let lines = Lines::new(&address, &options);
         let lift = |error: tokio_postgres::Error| while_opening(&address.shown, &error);
@@ -142,7 +142,7 @@ fn silent(shown: &str, patience: Duration) -> BackupError {
 }
 
 /// A row in SQLite's form.
-fn cells(table: &Table, row: &Row) -> Result<Vec<Cell<'static>>, BackupError> {
+pub(super) fn cells(table: &Table, row: &Row) -> Result<Vec<Cell<'static>>, BackupError> {
     let cell = |(index, (column, kind)): (usize, Column<'static>)| {
         let wrong = |why: String| BackupError::Row { table: table.name, column, why };
         let told = |error: tokio_postgres::Error| wrong(error.to_string());

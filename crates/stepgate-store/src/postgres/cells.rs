@@ -15,9 +15,8 @@ impl Row for tokio_postgres::Row {
         self.try_get(column).map_err(|error| error.to_string())
     }
 
-    fn bytes(&self, column: &str) -> Result<&[u8], String> {
-        let bytes: Option<&[u8]> = self.try_get(column).map_err(|error| error.to_string())?;
-        bytes.ok_or_else(|| "not bytes".into())
+    fn bytes(&self, column: &str) -> Result<Option<&[u8]>, String> {
+        self.try_get(column).map_err(|error| error.to_string())
     }
 
     fn free_text(&self, column: &str) -> Result<Option<String>, String> {

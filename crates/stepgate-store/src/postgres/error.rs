@@ -52,6 +52,11 @@ pub enum OpenError {
     /// The disk is full.
     #[error("the disk of PostgreSQL at `{shown}` is full; free some space and start again")]
     DiskFull { shown: String },
+    /// Rows of an older version cannot be brought into the present layout.
+    #[error(
+        "the store at `{shown}` cannot be brought up to date ({detail}); verify it with the version that wrote it, or restore a backup"
+    )]
+    Unmoved { shown: String, detail: String },
     /// The server is too old.
     #[error("PostgreSQL {found} at `{shown}` is too old; {needed} or newer is needed")]
     OldServer { shown: String, found: String, needed: &'static str },

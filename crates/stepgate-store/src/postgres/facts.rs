@@ -6,6 +6,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use stepgate_core::approval::Approval;
+use stepgate_core::budget::{Account, BudgetChange};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::lease::Ownership;
@@ -16,11 +18,12 @@ use tokio_postgres::Row;
 
 use super::cells::all;
 use super::link::Query;
-use super::read::{incomplete, trace_from, traces};
+use super::read::{self, incomplete, trace_from, traces};
 use crate::Result;
+use crate::chunk::checkpoint_numbers_from;
 use crate::plan::{Chain, Rows, Trace, View, Write, is_only_one};
-use crate::rows::{approval_from, binding_from, run_from, session_from};
-use crate::tables::{APPROVALS, CHECKPOINTS, EFFECTS, SESSIONS, TOOL_RUNS};
+use crate::rows::{approval_from, balance_from, binding_from, run_from, session_from};
+use crate::tables::{APPROVALS, BUDGET_ACCOUNTS, CHUNKS, EFFECTS, SESSIONS, TOOL_RUNS};
 
 /// Limit of the cached open traces, and of the cached sessions. Beyond it the cache is cleared and filled
 /// again.
@@ -46,6 +49,9 @@ pub(super) struct Facts {
     bindings: HashMap<IdempotencyKey, Binding>,
     approvals: HashMap<ApprovalId, Approval>,
     checkpoints: HashSet<(RunId, u64)>,
+    /// What is used of accounts. Other nodes charge them too, so this is never cached: where it is not read under locks,
+    /// it is what the batch itself has added, and the statement has the condition.
+    used: HashMap<Account, Decimal>,
 }
 
 impl Facts {
@@ -86,6 +92,9 @@ impl Facts {
                 self.approvals.insert(approval.approval_id, approval.clone());
             }
             None => {}
+        }
+        for change in &rows.accounts {
+            self.used.insert(change.account.clone(), change.after);
         }
         if let Some(checkpoint) = rows.checkpoint {
             let number = checkpoint.checkpoint_sequence_number;
@@ -146,7 +155,7 @@ impl Facts {
 
     /// Adds the rows that [`Needs::queries`] read.
     pub(super) fn learn(&mut self, rows: &[Vec<Row>]) -> Result<()> {
-        let [sessions, traces, runs, effects, approvals, checkpoints] = rows else {
+        let [sessions, traces, runs, effects, approvals, checkpoints, accounts] = rows else {
             return Err(incomplete());
         };
         for session in all(sessions, SESSIONS, session_from)? {
@@ -172,10 +181,15 @@ impl Facts {
         for approval in all(approvals, APPROVALS, approval_from)? {
             self.approvals.insert(approval.approval_id, approval);
         }
-        let numbers = all(checkpoints, CHECKPOINTS, |cells| {
-            Ok((cells.parsed("trace_id")?, cells.number("checkpoint_sequence_number")?))
+        let marked = all(checkpoints, CHUNKS, |cells| {
+            Ok((cells.parsed::<RunId>("trace_id")?, checkpoint_numbers_from(cells)?))
         })?;
-        self.checkpoints.extend(numbers);
+        for (run_id, numbers) in marked {
+            self.checkpoints.extend(numbers.into_iter().map(|number| (run_id, number)));
+        }
+        for balance in all(accounts, BUDGET_ACCOUNTS, balance_from)? {
+            self.used.insert(balance.account, balance.used);
+        }
         Ok(())
     }
 }
@@ -218,6 +232,10 @@ impl View for Facts {
         Ok(self.approvals.values().any(|approval| approval.tool_run_id == run_id))
     }
 
+    fn used(&mut self, account: &Account) -> Result<Option<Decimal>> {
+        Ok(self.used.get(account).copied())
+    }
+
     fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool> {
         Ok(self.checkpoints.contains(&(run_id, number)))
     }
@@ -234,6 +252,7 @@ pub(super) struct Needs {
     runs: BTreeSet<RunId>,
     keys: BTreeSet<String>,
     approvals: BTreeSet<ApprovalId>,
+    accounts: BTreeSet<Account>,
 }
 
 impl Needs {
@@ -276,11 +295,22 @@ impl Needs {
                 let run_id = commit.place.run_id;
                 add_session(commit.place.session_id);
                 let is_known = commit.open.is_some() || known.traces.contains_key(&run_id);
-                if is_doubting || !is_known {
+                // A checkpoint of an entry that is there already may be there already, too.
+                let is_later = commit.checkpoint.as_ref().is_some_and(|checkpoint| {
+                    let number = checkpoint.checkpoint_sequence_number;
+                    commit.entries.iter().all(|it| it.entry.sequence_number != number)
+                });
+                if is_doubting || !is_known || is_later {
                     self.traces.insert(run_id);
                 }
                 if commit.open.is_none() && step.has_genesis() {
                     self.runs.insert(run_id);
+                }
+                if is_doubting {
+                    let charges = commit.budgets.iter().map(|change| match change {
+                        BudgetChange::Reserve(charge) | BudgetChange::Release(charge) => charge,
+                    });
+                    self.accounts.extend(charges.map(|charge| charge.account()));
                 }
                 match &commit.key {
                     Some(KeyChange::Bind(binding)) if is_doubting => {
@@ -314,17 +344,18 @@ impl Needs {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let Self { sessions, only, traces, runs, keys, approvals } = self;
+        let Self { sessions, only, traces, runs, keys, approvals, accounts } = self;
         sessions.is_empty()
             && only.is_empty()
             && traces.is_empty()
             && runs.is_empty()
             && keys.is_empty()
             && approvals.is_empty()
+            && accounts.is_empty()
     }
 
-    /// The queries whose rows [`Facts::learn`] takes. Sessions and runs are locked in the order of their
-    /// ids, so that two nodes that lock the same rows cannot deadlock.
+    /// The queries whose rows [`Facts::learn`] takes. Sessions, runs and accounts are locked in the order of
+    /// their ids, so that two nodes that lock the same rows cannot deadlock.
     pub(super) fn queries(&self, care: Care) -> Vec<Query> {
         let texts = |ids: Vec<String>| Box::new(ids) as _;
         let strings = |ids: &BTreeSet<RunId>| ids.iter().map(ToString::to_string).collect();
@@ -332,6 +363,7 @@ impl Needs {
             Care::Trusting => ("", ""),
             Care::Doubting => (" FOR UPDATE", " FOR UPDATE OF run"),
         };
+        let accounts = read::accounts(self.accounts.iter(), sessions);
         // A kind that is unique in the store is found for any principal.
         let sessions = format!(
             "{} WHERE session_id IN
@@ -347,8 +379,7 @@ impl Needs {
         let effects = EFFECTS.select() + " WHERE idempotency_key = ANY($1) OR trace_id = ANY($2)";
         let approvals =
             APPROVALS.select() + " WHERE approval_id = ANY($1) OR tool_run_id = ANY($2)";
-        let checkpoints = "SELECT trace_id, checkpoint_sequence_number FROM checkpoints
-                           WHERE trace_id = ANY($1)";
+        let checkpoints = CHUNKS.select() + " WHERE trace_id = ANY($1) AND checkpoints > 0";
         let session_ids = self.sessions.iter().map(ToString::to_string).collect();
         let principals = self.only.iter().map(|(principal, _)| principal.clone()).collect();
         let kinds = self.only.iter().map(|(_, kind)| (*kind).to_owned()).collect();
@@ -367,6 +398,7 @@ impl Needs {
             ),
             Query::new(approvals, vec![texts(approval_ids), texts(run_ids.clone())]),
             Query::new(checkpoints, vec![texts(run_ids)]),
+            accounts,
         ]
     }
 }

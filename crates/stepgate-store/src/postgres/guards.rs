@@ -130,11 +130,11 @@ mod tests {
         let expected =
             ["stepgate_expect", "stepgate_keep_sealed", "stepgate_number_steps", "stepgate_refuse"];
         assert_eq!(names, expected);
-        let journal = "A CREATE TRIGGER journal_no_update BEFORE UPDATE ON journal FOR EACH ROW \
+        let chunks = "A CREATE TRIGGER chunks_no_update BEFORE UPDATE ON chunks FOR EACH ROW \
                        EXECUTE FUNCTION stepgate_refuse('rows are never changed')";
-        assert_eq!(triggers["journal_no_update"], journal);
+        assert_eq!(triggers["chunks_no_update"], chunks);
         assert!(triggers["sessions_fixed"].contains("kind, ts, node_id ON sessions"));
         assert!(triggers["tool_runs_final"].contains("WHEN … EXECUTE"));
-        assert_eq!(triggers.len(), 36);
+        assert_eq!(triggers.len(), 33);
     }
 }

@@ -14,7 +14,7 @@ use super::link::Query;
 use crate::Result;
 use crate::rows::{Cells, event_from, key_from, run_from, unfinished_from};
 use crate::search::{
-    COUNTED_MAX, Finder, IS_INDEXED_TOOL, IS_UNFINISHED, TOOLS_MAX, end_id, first_id,
+    COUNTED_MAX, ENTRIES, Finder, IS_INDEXED_TOOL, IS_UNFINISHED, TOOLS_MAX, end_id, first_id,
     position_since, position_until,
 };
 use crate::select::{
@@ -257,17 +257,21 @@ pub(super) fn size_bytes() -> Select<u64> {
 /// The number of rows of each table. Events have positions from 1 without a gap, because nothing is ever
 /// deleted: other positions were not written by Stepgate.
 pub(super) fn counts() -> Select<Counts> {
-    let sql = "SELECT (SELECT count(*) FROM tool_runs) AS runs,
-                      (SELECT count(*) FROM journal) AS entries,
-                      (SELECT count(*) FROM records) AS records,
-                      (SELECT count(*) FROM checkpoints) AS checkpoints,
+    let packed = |parts: &str| format!("(SELECT coalesce(sum({parts}), 0)::bigint FROM chunks)");
+    let sql = format!(
+        "SELECT (SELECT count(*) FROM tool_runs) AS runs,
+                      {} AS entries, {} AS records, {} AS checkpoints,
                       (SELECT count(*) FROM events) AS events,
                       (SELECT count(*) FROM approvals) AS approvals,
                       (SELECT count(*) FROM effects) AS bindings,
                       (SELECT count(*) FROM sessions) AS sessions,
                       (SELECT coalesce(min(position), 1) FROM events) AS first,
                       (SELECT coalesce(max(position), 0) FROM events) AS last,
-                      (SELECT last FROM event_counter) AS counted";
+                      (SELECT last FROM event_counter) AS counted",
+        packed(ENTRIES),
+        packed("records"),
+        packed("checkpoints")
+    );
     Select::new(EVENTS, sql, Vec::new(), |cells| {
         let (events, first) = (cells.number("events")?, cells.number("first")?);
         let last = cells.number("last")?;

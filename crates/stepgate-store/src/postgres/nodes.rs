@@ -11,8 +11,10 @@ use stepgate_core::journal::StateCode;
 use stepgate_core::lease::{Claim, Claiming, Holder, Lease, Sending, taken_over};
 use stepgate_core::lock::locked;
 use stepgate_core::ports::StoreError;
+use stepgate_core::spans::TAKEOVER;
 use tokio::sync::Notify;
 use tokio_postgres::Row;
+use tracing::debug_span;
 
 use super::link::{IS_KEPT, Query};
 use super::open::PostgresOptions;
@@ -276,13 +278,20 @@ impl Node {
                WHERE tool_run_id = $1 AND {IS_UNFINISHED} AND tool_runs.epoch = free.epoch
                  AND tool_runs.owner IS NOT DISTINCT FROM free.owner
                RETURNING tool_runs.epoch)
-             SELECT (SELECT epoch FROM claimed) AS epoch, {IS_KEPT} FROM there"
+             SELECT (SELECT epoch FROM claimed) AS epoch,
+                    coalesce(owner <> $2, false) AS was_anothers, {IS_KEPT} FROM there"
         );
         let values = [Cell::text_of(run_id), Cell::Number(incarnation)];
         let rows = self.ask(Query::of(sql, values)).await?;
         let Some(row) = rows.first() else { return Ok(Claiming::NothingToClaim) };
         Ok(match row.try_get("epoch") {
-            Ok(Some(epoch)) => Claiming::Claimed(Claim { incarnation, epoch }),
+            Ok(Some(epoch)) => {
+                if let Ok(true) = row.try_get("was_anothers") {
+                    debug_span!(target: TAKEOVER, "takeover", stepgate.run_id = %run_id)
+                        .in_scope(|| {});
+                }
+                Claiming::Claimed(Claim { incarnation, epoch })
+            }
             Ok(None) | Err(_) => Claiming::Held,
         })
     }

@@ -11,7 +11,6 @@ use deadpool_postgres::{
 use rustls::{ClientConfig, RootCertStore};
 use stepgate_core::ports::StoreError;
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -20,6 +19,7 @@ use super::link::BY_KEYS;
 use super::point::Durability;
 use super::pooler;
 use super::schema;
+use super::servers::{RustlsStream, Servers};
 use crate::Result;
 use crate::locks::LOCK_WAIT_DEFAULT;
 use crate::tables::SchemaState;
@@ -67,14 +67,13 @@ impl Default for PostgresOptions {
     }
 }
 
-/// The stream type of TLS connections.
-type RustlsStream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
-
 /// The address of a store, and how to connect to it.
 #[derive(Clone)]
 pub(super) struct Address {
     config: Config,
-    tls: MakeRustlsConnect,
+    servers: Servers,
+    /// Timeout for opening a connection.
+    wait: Duration,
     /// The URL without its password.
     pub(super) shown: String,
 }
@@ -109,33 +108,33 @@ impl Address {
             .connect_timeout(options.connect_wait)
             .tcp_user_timeout(options.answer_wait)
             .keepalives_idle(Duration::from_secs(10));
-        Ok(Self { config, tls: MakeRustlsConnect::new(tls().map_err(wrong)?), shown })
+        let wait = options.connect_wait;
+        let servers = Servers::new(MakeRustlsConnect::new(tls().map_err(wrong)?), wait);
+        Ok(Self { config, servers, wait, shown })
     }
 
-    /// A connection outside the pool, with the future that drives it.
-    pub(super) async fn connect(
-        &self,
-    ) -> Result<(Client, Connection<Socket, RustlsStream>), tokio_postgres::Error> {
-        self.config.connect(self.tls.clone()).await
+    /// A connection outside the pool, with the future that drives it; none if no server answers in time.
+    pub(super) async fn connect(&self) -> Option<(Client, Connection<Socket, RustlsStream>)> {
+        let connecting = self.servers.connect(&self.config);
+        tokio::time::timeout(self.wait, connecting).await.ok()?.ok()
     }
 
     /// A pool of connections with the store's settings; none is open yet.
-    pub(super) fn pool(&self, options: &PostgresOptions, is_read_only: bool) -> Pool {
+    ///
+    /// They are not read-only by default: with `target_session_attrs=read-write` in the URL, the driver would take
+    /// every server for one that does not write. What only reads says so in its transaction.
+    pub(super) fn pool(&self, options: &PostgresOptions) -> Pool {
         let mut config = self.config.clone();
-        let read_only = if is_read_only { " -c default_transaction_read_only=on" } else { "" };
         let given = config.get_options().unwrap_or_default();
         // A node that stops in the middle of a transaction holds locks on rows that other nodes need, so
         // there are timeouts. Statements wait for such rows and then see their new state, whatever isolation
         // level the database has by default. To compile a query would take longer than the query.
         config.options(format!(
             "{given} -c jit=off -c idle_in_transaction_session_timeout=5s -c lock_timeout=10s \
-             -c default_transaction_isolation=read\\ committed{read_only}"
+             -c default_transaction_isolation=read\\ committed"
         ));
-        let manager = Manager::from_config(
-            config,
-            self.tls.clone(),
-            ManagerConfig { recycling_method: RecyclingMethod::Fast },
-        );
+        let fast = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_connect(config, self.servers.clone(), fast);
         let pool = Pool::builder(manager)
             .max_size(options.readers_max.max(1))
             .runtime(Runtime::Tokio1)
@@ -162,7 +161,7 @@ impl Lines {
     /// They come from a pool of their own, which never gets them back: so the writer never waits behind
     /// readers, and readers do not take the places of the kept connections.
     pub(super) fn new(address: &Address, options: &PostgresOptions) -> Self {
-        let pool = address.pool(options, false);
+        let pool = address.pool(options);
         Self { pool, shown: address.shown.as_str().into(), wait: options.connect_wait }
     }
 

@@ -1,5 +1,6 @@
 //! Reading rows: what PostgreSQL asks in words of its own, and how rows of several queries are combined.
 
+use stepgate_core::budget::Account;
 use stepgate_core::ids::{ArtifactId, PrincipalId, RunId};
 use stepgate_core::journal::Tail;
 use stepgate_core::ports::{Dossier, Recollection, StoreError};
@@ -8,17 +9,14 @@ use stepgate_core::session::Session;
 use tokio_postgres::Row;
 
 use super::cells::{all, one};
-use super::link::Query;
+use super::link::{Query, Value};
 use crate::Result;
+use crate::chunk::{Chunk, chunk_from, tail_from};
 use crate::plan::Trace;
-use crate::rows::{
-    Cells, appended_from, approval_from, binding_from, checkpoint_from, event_from, run_from,
-    sealed_record_from, session_from, tail_from,
-};
+use crate::rows::{Cells, approval_from, binding_from, event_from, run_from, session_from};
 use crate::select::{self, Select};
 use crate::tables::{
-    APPROVALS, CHECKPOINTS, Cell, EFFECTS, EVENTS, JOURNAL, RECORDS, SEALED_PAYLOADS, SESSIONS,
-    TOOL_RUNS,
+    APPROVALS, BUDGET_ACCOUNTS, CHUNKS, Cell, EFFECTS, EVENTS, SEALED_PAYLOADS, SESSIONS, TOOL_RUNS,
 };
 
 /// The default session that a principal has on this node.
@@ -37,17 +35,17 @@ pub(super) fn trace(run_id: RunId) -> Select<Trace> {
     Select::new(TOOL_RUNS, sql, vec![Cell::text_of(run_id)], trace_from)
 }
 
-/// The state of traces: the run's row joined with its last entry.
+/// The state of traces: the run's row joined with the chunk that has its last entry.
 pub(super) fn traces(condition: &str) -> String {
     format!(
         "SELECT run.tool_run_id, run.session_id AS run_session_id, run.status, run.owner, run.epoch,
            EXISTS (SELECT 1 FROM sealed_payloads AS sealed
-                   WHERE sealed.tool_run_id = run.tool_run_id)::int::bigint AS is_sealed, entry.*
+                   WHERE sealed.tool_run_id = run.tool_run_id)::int::bigint AS is_sealed, chunk.*
          FROM tool_runs AS run LEFT JOIN LATERAL
-           ({} WHERE trace_id = run.tool_run_id
-            ORDER BY sequence_number DESC LIMIT 1) AS entry ON true
+           ({} WHERE trace_id = run.tool_run_id AND sequence_number IS NOT NULL
+            ORDER BY sequence_number DESC LIMIT 1) AS chunk ON true
          WHERE {condition}",
-        JOURNAL.select()
+        CHUNKS.select()
     )
 }
 
@@ -74,58 +72,54 @@ pub(super) fn events_by_id(event_ids: &[ArtifactId]) -> Query {
 pub(super) fn dossier(run_id: RunId) -> Vec<Query> {
     vec![
         select::run(run_id).into(),
-        select::entries(run_id, 0).into(),
-        select::checkpoints(run_id).into(),
+        select::chunks(run_id).into(),
         select::approval_of(run_id).into(),
         select::binding_of(run_id).into(),
         select::events_of(run_id).into(),
         select::sealed(run_id).into(),
-        select::record(run_id).into(),
     ]
 }
 
 /// The dossier, from the rows of [`dossier`].
 pub(super) fn dossier_from(rows: &[Vec<Row>]) -> Result<Option<Dossier>> {
-    let [runs, entries, checkpoints, approvals, effects, events, sealed, records] = rows else {
+    let [runs, chunks, approvals, effects, events, sealed] = rows else {
         return Err(incomplete());
     };
     let Some(run) = one(runs, TOOL_RUNS, run_from)? else {
         return Ok(None);
     };
-    let entries = all(entries, JOURNAL, appended_from)?;
-    let open_link = entries.first().and_then(|(_, link)| *link);
+    let trace = Chunk::joined(all(chunks, CHUNKS, chunk_from)?);
     // A run that is over has no payload stored apart.
     let sealed = if run.status.is_final() { &[][..] } else { sealed };
-    let record = one(records, RECORDS, sealed_record_from)?;
     Ok(Some(Dossier {
-        entries: entries.into_iter().map(|(appended, _)| appended).collect(),
-        open_link,
-        checkpoints: all(checkpoints, CHECKPOINTS, checkpoint_from)?,
+        open_link: trace.open_link(),
+        entries: trace.entries.into_iter().map(|(appended, _)| appended).collect(),
+        checkpoints: trace.checkpoints,
         approval: one(approvals, APPROVALS, approval_from)?,
         binding: one(effects, EFFECTS, binding_from)?,
         events: all(events, EVENTS, event_from)?,
         sealed: one(sealed, SEALED_PAYLOADS, |cells| Ok(cells.bytes("payload")?.into()))?,
-        record: record.map(|record| record.of(&run)).transpose()?,
+        record: trace.record.map(|record| record.of(&run)).transpose()?,
         run,
     }))
 }
 
 /// The data for answering a known proposal again.
 pub(super) fn recollection(run_id: RunId) -> Vec<Query> {
-    vec![select::run(run_id).into(), select::record(run_id).into(), select::tail(run_id).into()]
+    vec![select::run(run_id).into(), select::chunks(run_id).into(), select::tail(run_id).into()]
 }
 
 /// The recollection, from the rows of [`recollection`].
 pub(super) fn recollection_from(rows: &[Vec<Row>]) -> Result<Option<Recollection>> {
-    let [runs, records, tail] = rows else {
+    let [runs, chunks, tail] = rows else {
         return Err(incomplete());
     };
     let Some(run) = one(runs, TOOL_RUNS, run_from)? else {
         return Ok(None);
     };
-    let record = one(records, RECORDS, sealed_record_from)?;
-    let record = record.map(|record| record.of(&run)).transpose()?;
-    let tail = one(tail, JOURNAL, tail_from)?.unwrap_or(Tail::EMPTY);
+    let trace = Chunk::joined(all(chunks, CHUNKS, chunk_from)?);
+    let record = trace.record.map(|record| record.of(&run)).transpose()?;
+    let tail = one(tail, CHUNKS, tail_from)?.unwrap_or(Tail::EMPTY);
     Ok(Some(Recollection {
         run,
         last_sequence_number: tail.sequence_number,
@@ -136,4 +130,26 @@ pub(super) fn recollection_from(rows: &[Vec<Row>]) -> Result<Option<Recollection
 /// The error of an answer that has not the rows of every query.
 pub(super) fn incomplete() -> StoreError {
     StoreError::Unavailable("PostgreSQL answered another number of queries than were asked".into())
+}
+
+/// The rows of these accounts of budgets, in the order in which a batch changes them. `lock` is what follows.
+pub(super) fn accounts<'a>(
+    accounts: impl Iterator<Item = &'a Account> + Clone,
+    lock: &str,
+) -> Query {
+    let sql = format!(
+        "{} WHERE (budget, account_window, account_key) IN
+         (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
+         ORDER BY budget, account_window, account_key{lock}",
+        BUDGET_ACCOUNTS.select()
+    );
+    let column = |cell: fn(&Account) -> String| -> Value {
+        Box::new(accounts.clone().map(cell).collect::<Vec<_>>())
+    };
+    let values = vec![
+        column(|account| account.budget.to_string()),
+        column(|account| account.window.to_string()),
+        column(|account| account.key.to_string()),
+    ];
+    Query::new(sql, values)
 }

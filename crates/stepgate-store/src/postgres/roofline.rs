@@ -21,13 +21,11 @@ pub struct Scratch {
 }
 
 /// The key columns, which differ in every row of a table.
-const KEYS: [(&str, &[&str]); 6] = [
+const KEYS: [(&str, &[&str]); 4] = [
     ("tool_runs", &["tool_run_id"]),
-    ("journal", &["trace_id"]),
+    ("chunks", &["trace_id"]),
     ("effects", &["idempotency_key", "trace_id"]),
     ("events", &["event_id", "tool_run_id"]),
-    ("checkpoints", &["trace_id"]),
-    ("records", &["tool_run_id"]),
 ];
 
 /// A number that no other step has, as long as an id and increasing with time.
@@ -67,6 +65,7 @@ impl Scratch {
             &client,
             &format!(
                 "SET search_path = {bare}; {}; CREATE SEQUENCE bare_positions;
+                 CREATE TABLE chunks (LIKE {real}.chunks INCLUDING ALL);
                  INSERT INTO sessions (session_id, principal_id, kind, ts, head_number, head_digest,
                                        last_step_index)
                  SELECT lpad(n::text, 36, '0'), 'agent', 'named', '', 0, repeat('0', 64), 0
@@ -76,8 +75,7 @@ impl Scratch {
         )
         .await?;
         let last = "SELECT tool_run_id FROM tool_runs WHERE latency_ms IS NOT NULL
-                    ORDER BY EXISTS (SELECT 1 FROM journal WHERE trace_id = tool_run_id
-                                     AND link_number IS NOT NULL) DESC, position DESC LIMIT 1";
+                    ORDER BY (SELECT count(*) FROM chunks WHERE trace_id = tool_run_id) DESC, position DESC LIMIT 1";
         let lift = |error: tokio_postgres::Error| while_opening(&self.address.shown, &error);
         let run = client.query_typed_one(last, &[]).await.map_err(lift)?;
         let run: String = run.get(0);
@@ -87,7 +85,7 @@ impl Scratch {
     async fn script(&self, client: &Client, run: &str) -> Result<String, OpenError> {
         let (of_run, of_trace) = (format!("tool_run_id = '{run}'"), format!("trace_id = '{run}'"));
         let of = async |table, condition: &str| self.inserts(client, table, condition).await;
-        let opened = of("journal", &format!("link_number IS NOT NULL AND {of_trace}")).await?;
+        let opened = of("chunks", &format!("{of_trace} AND records = 0")).await?;
         let ends = "event_type IN ('tool_succeeded', 'tool_failed', 'policy_violation')";
         let session = "UPDATE sessions SET head_number = head_number + 1, \
                        head_digest = repeat('a', 64), last_step_index = :step \
@@ -95,11 +93,10 @@ impl Scratch {
         let mut script = String::from("\\set step :step + 1\nBEGIN;\n");
         script += &of("tool_runs", &of_run).await?;
         if opened.is_empty() {
-            script += &of("journal", &of_trace).await?;
             script += &of("effects", &of_trace).await?;
             script += &of("events", &of_run).await?;
         } else {
-            script += &of("journal", &format!("{of_trace} AND sequence_number < 4")).await?;
+            script += &opened;
             script += &of("effects", &of_trace).await?;
             script += &of("events", &format!("{of_run} AND NOT {ends}")).await?;
             script += session;
@@ -108,11 +105,9 @@ impl Scratch {
                  UPDATE tool_runs SET status = 'ok', latency_ms = 1 WHERE tool_run_id = {ID};\n\
                  UPDATE effects SET settled = 1 WHERE idempotency_key = {ID};\n"
             );
-            script += &of("journal", &format!("{of_trace} AND sequence_number = 4")).await?;
             script += &of("events", &format!("{of_run} AND {ends}")).await?;
         }
-        script += &of("checkpoints", &of_trace).await?;
-        script += &of("records", &of_run).await?;
+        script += &of("chunks", &format!("{of_trace} AND records > 0")).await?;
         Ok(script + session + "COMMIT;\n")
     }
 
@@ -155,7 +150,7 @@ impl Scratch {
     }
 
     async fn client(&self) -> Result<Object, OpenError> {
-        let pool = self.address.pool(&PostgresOptions::default(), false);
+        let pool = self.address.pool(&PostgresOptions::default());
         pool.get().await.map_err(|error| OpenError::Away {
             shown: self.address.shown.clone(),
             detail: error.to_string(),
@@ -182,7 +177,8 @@ fn written(name: &str, cell: &Value, keys: &[&str]) -> String {
         ("output_json" | "error_json", _) => "NULL::text".into(),
         (_, Value::String(text)) => {
             let quoted = text.replace('\\', "\\\\").replace('\'', "''").replace(':', "\\x3a");
-            let kind = if name == "payload" { "::bytea" } else { "" };
+            let is_bytes = ["payload", "packed", "link_prev", "link_digest"].contains(&name);
+            let kind = if is_bytes && text.starts_with("\\x") { "::bytea" } else { "" };
             format!("E'{quoted}'{kind}")
         }
         ("link_number", Value::Null) => "NULL::bigint".into(),

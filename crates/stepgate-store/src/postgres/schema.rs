@@ -1,19 +1,20 @@
 //! The versions of the schema, and how a database gets to the newest.
 //!
-//! As with SQLite, a migration is a numbered file that is never edited once it is released, and all missing
-//! migrations are applied in one transaction. Nodes that start at the same time wait for each other on a
-//! lock that ends with that transaction.
+//! As with SQLite, a migration is a numbered file that is never edited once it is released. Missing migrations are
+//! applied in one transaction; between two of them rows are moved, in many. Nodes that start at the same time wait
+//! for each other on a lock.
 
 use tokio_postgres::Client;
 
 use super::error::{OpenError, while_opening};
+use super::moving;
 use crate::tables::SchemaState;
 
 /// The tables alone, without the triggers that refuse changes.
 pub(super) const TABLES_SQL: &str = include_str!("migrations/V0001__tables.sql");
 
 /// Every migration, in order: the n-th leads to version n.
-pub(super) const MIGRATIONS: [&str; 7] = [
+pub(super) const MIGRATIONS: [&str; 11] = [
     TABLES_SQL,
     include_str!("migrations/V0002__refusals.sql"),
     include_str!("migrations/V0003__nodes.sql"),
@@ -21,13 +22,21 @@ pub(super) const MIGRATIONS: [&str; 7] = [
     include_str!("migrations/V0005__marks.sql"),
     include_str!("migrations/V0006__lists.sql"),
     include_str!("migrations/V0007__cursors.sql"),
+    include_str!("migrations/V0008__differences.sql"),
+    include_str!("migrations/V0009__budgets.sql"),
+    include_str!("migrations/V0010__chunks.sql"),
+    include_str!("migrations/V0011__chunks_alone.sql"),
 ];
+
+/// The version at which rows are moved into chunks, before the next migration.
+const MOVING: usize = 10;
+const MOVING_VERSION: i64 = 10;
 
 /// "SGAT": the advisory lock for reading and changing a schema.
 const LOCK: i64 = 0x5347_4154;
 
 /// Tables that, without a version table, belong to another program.
-const TABLES: [&str; 3] = ["tool_runs", "journal", "sessions"];
+const TABLES: [&str; 4] = ["tool_runs", "chunks", "journal", "sessions"];
 
 /// The version that this build reads and writes.
 pub(super) fn supported_version() -> i64 {
@@ -59,12 +68,36 @@ pub(super) async fn state(client: &Client, shown: &str) -> Result<SchemaState, O
     }
 }
 
-/// Migrates a database to the newest version. Other nodes may do the same at the same time.
+/// Migrates a database to the newest version. Other nodes may do the same at the same time: they wait for the lock.
 pub(super) async fn migrate(client: &mut Client, shown: &str) -> Result<(), OpenError> {
     if state(client, shown).await? == SchemaState::Store(supported_version()) {
         return Ok(());
     }
     let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
+    // A migration of a large store may take long, and all other nodes wait for it, so there are no timeouts.
+    let lock =
+        format!("SET lock_timeout = 0; SET statement_timeout = 0; SELECT pg_advisory_lock({LOCK})");
+    client.batch_execute(&lock).await.map_err(lift)?;
+    let migrated = migrate_alone(client, shown).await;
+    let unlock =
+        format!("SELECT pg_advisory_unlock({LOCK}); RESET lock_timeout; RESET statement_timeout");
+    let unlocked = client.batch_execute(&unlock).await.map_err(lift);
+    migrated.and(unlocked)
+}
+
+async fn migrate_alone(client: &mut Client, shown: &str) -> Result<(), OpenError> {
+    let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
+    match state(client, shown).await? {
+        SchemaState::Empty => {}
+        SchemaState::Store(version) if version > MOVING_VERSION => {}
+        before @ SchemaState::Store(_) => {
+            let transaction = client.transaction().await.map_err(lift)?;
+            let missing = before.missing(MIGRATIONS.get(..MOVING).unwrap_or_default());
+            apply(transaction.client(), missing, MOVING_VERSION).await.map_err(lift)?;
+            transaction.commit().await.map_err(lift)?;
+            moving::move_rows(client, shown).await?;
+        }
+    }
     let transaction = client.transaction().await.map_err(lift)?;
     lay_out(transaction.client(), shown).await?;
     transaction.commit().await.map_err(lift)
@@ -73,20 +106,27 @@ pub(super) async fn migrate(client: &mut Client, shown: &str) -> Result<(), Open
 /// Applies the missing migrations inside the caller's transaction, and returns the state before.
 pub(super) async fn lay_out(client: &Client, shown: &str) -> Result<SchemaState, OpenError> {
     let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
-    // A migration of a large store may take long, and all other nodes wait for it, so there is no lock
-    // timeout.
+    // Another node may be migrating, and that may take long, so there is no lock timeout.
     let lock = format!("SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})");
     client.batch_execute(&lock).await.map_err(lift)?;
     // Another node may have migrated first: the state is read again under the lock.
     let before = state(client, shown).await?;
-    for migration in before.missing(&MIGRATIONS) {
-        client.batch_execute(migration).await.map_err(lift)?;
+    apply(client, before.missing(&MIGRATIONS), supported_version()).await.map_err(lift)?;
+    Ok(before)
+}
+
+/// Applies migrations and notes the version, inside the caller's transaction.
+async fn apply(
+    client: &Client,
+    missing: &[&str],
+    version: i64,
+) -> Result<(), tokio_postgres::Error> {
+    for migration in missing {
+        client.batch_execute(migration).await?;
     }
-    let version = supported_version();
     let note = format!(
         "INSERT INTO stepgate_store (version) VALUES ({version})
          ON CONFLICT (only_row) DO UPDATE SET version = {version}"
     );
-    client.batch_execute(&note).await.map_err(lift)?;
-    Ok(before)
+    client.batch_execute(&note).await
 }

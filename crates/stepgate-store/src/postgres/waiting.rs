@@ -3,18 +3,20 @@
 
 use std::collections::BTreeMap;
 
+use stepgate_core::journal::Kind;
 use stepgate_core::json::{Value, strict};
 use stepgate_core::ports::Unreached;
 use stepgate_core::time::Timestamp;
 
 use super::link::Query;
 use crate::Result;
+use crate::chunk::last_entry;
 use crate::rows::Cells;
 use crate::search::IS_UNFINISHED;
 use crate::select::Select;
-use crate::tables::{Cell, JOURNAL};
+use crate::tables::{CHUNKS, Cell};
 
-/// Limit of the calls that are read, the oldest first. Beyond it the counts are too low, but what is listed
+/// Limit of the unfinished runs that are read, the oldest first. Beyond it the counts are too low, but what is listed
 /// does wait.
 const CALLS_MAX: i64 = 10_000;
 
@@ -29,19 +31,25 @@ pub(super) struct Call {
 /// does not reach the executor holds the run for a moment, until it finds that out.
 pub(super) fn calls() -> Select<Option<Call>> {
     let sql = format!(
-        "SELECT entry.trace_id, entry.ts, entry.artifact FROM tool_runs CROSS JOIN LATERAL
-           ({} WHERE trace_id = tool_run_id
-            ORDER BY sequence_number DESC LIMIT 1) AS entry
-         WHERE {IS_UNFINISHED} AND entry.artifact_type = 'tool_call'
-         ORDER BY tool_runs.position LIMIT $1",
-        JOURNAL.select()
+        "SELECT chunk.* FROM tool_runs CROSS JOIN LATERAL
+           ({} WHERE trace_id = tool_run_id AND sequence_number IS NOT NULL
+            ORDER BY sequence_number DESC LIMIT 1) AS chunk
+         WHERE {IS_UNFINISHED} ORDER BY tool_runs.position LIMIT $1",
+        CHUNKS.select()
     );
-    Select::new(JOURNAL, sql, vec![Cell::Number(CALLS_MAX)], call_from)
+    Select::new(CHUNKS, sql, vec![Cell::Number(CALLS_MAX)], call_from)
 }
 
 /// A call, from a row of [`calls`]. A call that cannot be parsed, or names no executor, is left out:
 /// `verify` reports it.
 fn call_from(cells: &Cells<'_>) -> Result<Option<Call>> {
+    Ok(last_entry(cells, call_of)?.flatten())
+}
+
+fn call_of(cells: &Cells<'_>) -> Result<Option<Call>> {
+    if cells.text("artifact_type")? != Kind::ToolCall.as_str() {
+        return Ok(None);
+    }
     let Ok(call) = strict::stored(cells.text("artifact")?) else { return Ok(None) };
     let named = call.get("meta").and_then(|meta| meta.get("executor_id")).and_then(Value::as_str);
     let Some(executor_id) = named.map(str::to_owned) else { return Ok(None) };

@@ -1,5 +1,9 @@
 //! Writing rows: every statement that changes the database, each for all rows of a batch at once.
 
+use std::collections::BTreeMap;
+
+use stepgate_core::budget::{Account, BudgetChange};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::ids::SessionId;
 use stepgate_core::lease::Ownership;
 use stepgate_core::ports::{ApprovalChange, KeyChange};
@@ -8,12 +12,12 @@ use super::columns::{arrays, by_column};
 use super::link::{IS_KEPT, Query};
 use super::listen::CHANNEL;
 use crate::new_rows::{
-    approval_row, binding_row, checkpoint_row, entry_row, event_row, record_row, run_row,
-    sealed_row, session_row,
+    account_row, approval_row, binding_row, chunk_row, event_row, run_row, sealed_row, session_row,
 };
-use crate::plan::{Chain, NewRun, Rows, SealedChange};
+use crate::plan::{AccountChange, Chain, NewRun, Rows, SealedChange};
+use crate::select::{self, Engine};
 use crate::tables::{
-    APPROVALS, CHECKPOINTS, Cell, EFFECTS, EVENTS, JOURNAL, RECORDS, SEALED_PAYLOADS, SESSIONS,
+    APPROVALS, BUDGET_ACCOUNTS, CHUNKS, Cell, EFFECTS, EVENTS, SEALED_PAYLOADS, SESSIONS,
     TOOL_RUNS, Table,
 };
 
@@ -44,7 +48,8 @@ pub(super) struct Stamp {
 }
 
 /// The statements of a batch. Events come last, so that the row that counts them, which every node writes,
-/// is locked only for the duration of the commit.
+/// is locked only for the duration of the commit. After them, still under that lock, the last position of an event that
+/// belongs to no run is read.
 pub(super) fn statements(planned: &[Planned<'_>], moved: &[Moved], stamp: Stamp) -> Vec<Query> {
     let mut out = vec![mark(stamp)];
     let mut add = |query: Option<Query>| out.extend(query);
@@ -53,10 +58,7 @@ pub(super) fn statements(planned: &[Planned<'_>], moved: &[Moved], stamp: Stamp)
     let new = planned.iter().filter_map(|planned| Some((planned.rows.run?, planned.after?)));
     add(new_runs(new));
     add(changed_runs(planned));
-    let entries = rows().flat_map(|rows| &rows.entries);
-    add(insert(&JOURNAL, entries.map(|(entry, link)| entry_row(entry, *link)).collect()));
-    let checkpoints = rows().filter_map(|rows| rows.checkpoint);
-    add(insert(&CHECKPOINTS, checkpoints.map(checkpoint_row).collect()));
+    add(insert(&CHUNKS, rows().filter_map(chunk_row).collect()));
     let (mut asked, mut decided) = (Vec::new(), Vec::new());
     for change in rows().filter_map(|rows| rows.approval) {
         match change {
@@ -77,8 +79,6 @@ pub(super) fn statements(planned: &[Planned<'_>], moved: &[Moved], stamp: Stamp)
     }
     add(insert(&EFFECTS, bound));
     add(settlements(settled));
-    let records = rows().filter_map(|rows| rows.record);
-    add(insert(&RECORDS, records.map(|(record, link)| record_row(record, link)).collect()));
     let (mut kept, mut erased) = (Vec::new(), Vec::new());
     for change in rows().filter_map(|rows| rows.sealed) {
         match change {
@@ -90,8 +90,12 @@ pub(super) fn statements(planned: &[Planned<'_>], moved: &[Moved], stamp: Stamp)
     add(erasures(erased));
     add(tellings(planned, stamp));
     add(chains(moved));
+    let charged = Charged::by(rows().flat_map(|rows| &rows.accounts));
+    add(new_accounts(&charged));
+    add(changed_accounts(&charged));
     let new = rows().flat_map(|rows| &rows.events);
     add(events(new.map(|(event, link)| event_row(event, *link)).collect()));
+    add(Some(select::last_loose_position(Engine::Postgres).into()));
     out
 }
 
@@ -239,6 +243,75 @@ fn chains(moved: &[Moved]) -> Option<Query> {
          last_step_index = greatest(there.last_step_index, new.last_step_index)",
         "there.session_id = new.session_id AND there.head_number = new.old_number
          AND there.head_digest = new.old_digest",
+        rows.collect(),
+    )
+}
+
+/// What a batch does to one account.
+#[derive(Clone, Copy, Default)]
+struct Charged {
+    /// What its calls take.
+    reserved: i64,
+    /// What is given back.
+    released: i64,
+    /// The smallest limit of those that take.
+    limit: Option<i64>,
+}
+
+impl Charged {
+    /// The changes of all plans, in the order in which accounts are locked.
+    fn by<'a>(changes: impl Iterator<Item = &'a AccountChange<'a>>) -> BTreeMap<Account, Self> {
+        let mut accounts: BTreeMap<Account, Self> = BTreeMap::new();
+        for AccountChange { account, change, .. } in changes {
+            let charged = accounts.entry(account.clone()).or_default();
+            match change {
+                BudgetChange::Reserve(charge) => {
+                    charged.reserved = charged.reserved.saturating_add(charge.amount.units());
+                    let limit = charge.limit.units();
+                    charged.limit = Some(charged.limit.map_or(limit, |least| least.min(limit)));
+                }
+                BudgetChange::Release(charge) => {
+                    charged.released = charged.released.saturating_add(charge.amount.units());
+                }
+            }
+        }
+        accounts
+    }
+
+    /// The most that may be used before the batch.
+    fn room(self) -> i64 {
+        self.limit.map_or(i64::MAX, |limit| limit.saturating_sub(self.reserved))
+    }
+}
+
+/// Accounts that may not be there yet. Where another node makes one at the same time, this waits for it.
+fn new_accounts(charged: &BTreeMap<Account, Charged>) -> Option<Query> {
+    let rows = charged.keys().map(|account| account_row(account, Decimal::ZERO)).collect();
+    let mut query = insert(&BUDGET_ACCOUNTS, rows)?;
+    query.sql.to_mut().push_str(" ON CONFLICT DO NOTHING");
+    Some(query)
+}
+
+/// Charges accounts by what they have at this moment, whatever this node has seen of them: the row is locked until the
+/// commit, and a batch that would exceed a limit fails. What is given back is not spent in the same batch.
+fn changed_accounts(charged: &BTreeMap<Account, Charged>) -> Option<Query> {
+    let rows = charged.iter().map(|(account, charged)| {
+        vec![
+            account.budget.as_str().into(),
+            Cell::text_of(account.window),
+            account.key.as_str().into(),
+            Cell::Number(charged.reserved.saturating_sub(charged.released)),
+            Cell::Number(charged.room()),
+            Cell::Number(charged.released),
+        ]
+    });
+    update(
+        &BUDGET_ACCOUNTS,
+        "budget, account_window, account_key, added, room, released",
+        "used = there.used + new.added",
+        "there.budget = new.budget AND there.account_window = new.account_window
+         AND there.account_key = new.account_key
+         AND there.used <= new.room AND there.used >= new.released",
         rows.collect(),
     )
 }

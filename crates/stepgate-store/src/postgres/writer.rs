@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::ClientWrapper;
@@ -15,8 +16,12 @@ use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::lease::{Claim, Incarnation, Ownership, taken_over};
 use stepgate_core::ports::{ApprovalChange, StoreError};
 use stepgate_core::run::Status;
+use stepgate_core::spans::BATCH;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_postgres::Row;
+use tracing::instrument;
 
+use super::cells::one;
 use super::error;
 use super::facts::{Care, Facts, Needs};
 use super::link::{Around, Failed, Query, send};
@@ -27,6 +32,7 @@ use super::point::{Durability, told};
 use super::write::{Moved, Planned, Stamp, statements};
 use crate::Result;
 use crate::plan::{Chain, Rows, Trace, Write, WriteResult, plan};
+use crate::select::{self, Engine, Select};
 use crate::tables::Cell;
 
 /// Attempts of a write alone, if writes of other nodes interfere.
@@ -62,7 +68,11 @@ impl Job {
 pub(super) struct Writer {
     queue: mpsc::Sender<Job>,
     patience: Duration,
+    last_loose: Arc<AtomicU64>,
 }
+
+/// The last position of an event that belongs to no run, where the answer to the last batch did not tell it.
+const UNKNOWN: u64 = u64::MAX;
 
 impl Writer {
     pub(super) fn start(
@@ -72,7 +82,9 @@ impl Writer {
         mut left: watch::Receiver<bool>,
     ) -> Self {
         let (queue, jobs) = mpsc::channel(options.queue_jobs_max.max(1));
+        let last_loose = Arc::new(AtomicU64::new(UNKNOWN));
         let writing = Writing {
+            last_loose: Arc::clone(&last_loose),
             lines,
             node,
             client: None,
@@ -90,7 +102,12 @@ impl Writer {
             };
             writing.serve(jobs, batch_jobs_max, left).await;
         });
-        Self { queue, patience: options.answer_wait }
+        Self { queue, patience: options.answer_wait, last_loose }
+    }
+
+    /// The last position of an event that belongs to no run, as the last batch found it.
+    pub(super) fn committed_loose_position(&self) -> Option<u64> {
+        Some(self.last_loose.load(Ordering::Acquire)).filter(|position| *position != UNKNOWN)
     }
 
     /// Writes, and returns when the write is durable or refused. A caller that is dropped while it waits for
@@ -109,6 +126,9 @@ impl Writer {
 }
 
 struct Writing {
+    /// The last position of an event that belongs to no run. A batch reads it while it holds the counter of events,
+    /// so no event gets a smaller position later.
+    last_loose: Arc<AtomicU64>,
     lines: Lines,
     node: Arc<Node>,
     client: Option<ClientWrapper>,
@@ -219,6 +239,15 @@ impl Writing {
     }
 
     /// Writes all of a batch in one transaction, or nothing.
+    #[instrument(
+        target = BATCH, name = "transaction", level = "debug", skip_all,
+        fields(
+            otel.kind = "client",
+            db.system.name = "postgresql",
+            db.operation.name = "TRANSACTION",
+            db.operation.batch.size = batch.len() as u64,
+        )
+    )]
     async fn attempt(&mut self, batch: &[Job], care: Care) -> Result<Answers, Trouble> {
         let mut facts = match care {
             Care::Trusting => self.memory.about(batch.iter().map(|job| &job.write)),
@@ -261,7 +290,10 @@ impl Writing {
             Care::Trusting => Around::Whole,
             Care::Doubting => Around::Commit,
         };
-        self.commit(around, &queries, stamp, deadline).await?;
+        let last_loose = self.commit(around, &queries, stamp, deadline).await;
+        let position = last_loose.as_ref().ok().copied().flatten();
+        self.last_loose.store(position.unwrap_or(UNKNOWN), Ordering::Release);
+        last_loose?;
         for Planned { rows, after, .. } in &planned {
             if let (Some((run_id, _)), Some(after)) = (rows.trace, after) {
                 self.node.note(run_id, after.claim());
@@ -336,15 +368,15 @@ impl Writing {
         (planned, answers)
     }
 
-    /// Sends the statements and the commit. If the answer is lost, finds out whether the batch was
-    /// committed.
+    /// Sends the statements and the commit, and returns what the last statement found. If the answer is lost, finds out
+    /// whether the batch was committed.
     async fn commit(
         &mut self,
         around: Around,
         queries: &[Query],
         stamp: Stamp,
         deadline: Instant,
-    ) -> Result<(), Trouble> {
+    ) -> Result<Option<u64>, Trouble> {
         let patience = self.patience_until(deadline);
         if around == Around::Whole {
             self.connected().await.map_err(Trouble::Away)?;
@@ -356,7 +388,7 @@ impl Writing {
             return Err(Trouble::Refused(lost));
         };
         let failed = match send(client, around, queries, patience).await {
-            Ok(_) => return Ok(()),
+            Ok(rows) => return Ok(rows.last().and_then(|rows| loose_position_of(rows))),
             Err(failed) => failed,
         };
         match &failed {
@@ -366,7 +398,7 @@ impl Writing {
             Failed::Told(_) | Failed::Silent(_) => self.client = None,
         }
         match self.was_committed(stamp, deadline).await {
-            Some(true) => Ok(()),
+            Some(true) => Ok(None),
             Some(false) => Err(nothing_written(failed)),
             None => {
                 let why = told(failed).to_string();
@@ -419,6 +451,11 @@ impl Writing {
             self.client = None;
         }
     }
+}
+
+fn loose_position_of(rows: &[Row]) -> Option<u64> {
+    let Select { table, read, .. } = select::last_loose_position(Engine::Postgres);
+    one(rows, table, read).ok().flatten()
 }
 
 /// The next writes, at most one for each run: a second one waits for the result of the first.

@@ -8,28 +8,23 @@ use rusqlite::Connection;
 use stepgate_core::approval::Approval;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::RunId;
-use stepgate_core::journal::{Appended, Checkpoint};
 use stepgate_core::ports::{Audited, Counts, Dossier, LinkedEvent, Moment};
 use stepgate_core::run::Run;
-use stepgate_core::session::Link;
 
 use super::cells::{all, rows};
 use super::{list, read};
 use crate::Result;
-use crate::rows::{
-    Cells, SealedRecord, appended_from, approval_from, binding_from, checkpoint_from, event_from,
-    run_from, sealed_record_from,
-};
+use crate::chunk::{Chunk, chunk_from};
+use crate::rows::{Cells, approval_from, binding_from, event_from, run_from};
 use crate::select::{self, Read, Select};
-use crate::tables::{
-    APPROVALS, CHECKPOINTS, Cell, EFFECTS, EVENTS, JOURNAL, RECORDS, TOOL_RUNS, Table, integer,
-};
+use crate::tables::{APPROVALS, CHUNKS, Cell, EFFECTS, EVENTS, TOOL_RUNS, Table, integer};
 
 /// The store as it is now, with the last position of each table.
 pub(super) fn moment(connection: &Connection) -> Result<Moment> {
     Ok(Moment {
         sessions: all(connection, select::sessions()),
         counts: list::counts(connection),
+        balances: all(connection, select::balances()),
         last: list::counts_of(|table| list::number(connection, list::last_position(table)))?,
     })
 }
@@ -45,14 +40,11 @@ pub(super) fn page(
     let runs = runs(connection, last.runs, before, limit)?;
     let (Some(newest), Some(oldest)) = (runs.first(), runs.last()) else { return Ok(Vec::new()) };
     let span = Span { connection, newest: newest.position, oldest: oldest.position };
-    let number = "checkpoint_sequence_number";
     let mut rows = Rows {
-        entries: span.rows(JOURNAL, "sequence_number", last.entries, appended_from)?,
-        checkpoints: span.rows(CHECKPOINTS, number, last.checkpoints, checkpoint_from)?,
+        chunks: span.rows(CHUNKS, "sequence_number", last.entries, chunk_from)?,
         events: span.rows(EVENTS, "position", last.events, event_from)?,
         approvals: span.rows(APPROVALS, "position", last.approvals, approval_from)?,
         bindings: span.rows(EFFECTS, "position", last.bindings, binding_from)?,
-        records: span.rows(RECORDS, "position", last.records, sealed_record_from)?,
     };
     let audited = |row: RunRow| {
         let run_id = row.run_id;
@@ -133,18 +125,22 @@ struct OfRuns<T> {
 type Counted<T> = Result<(T, u64)>;
 
 impl<T> OfRuns<T> {
-    /// The rows of the next run. Those that existed at the moment are added to `counted`.
-    fn of(&mut self, position: u64, counted: &mut u64) -> Result<Vec<T>> {
+    /// The rows of the next run.
+    fn counted(&mut self, position: u64) -> Result<Vec<(T, u64)>> {
         let mut found = Vec::new();
         while let Some((_, row)) = self.rows.next_if(|(run, _)| *run == position) {
             found.push(row);
         }
-        let counted_row = |row: Counted<T>| {
-            let (row, count) = row?;
+        found.into_iter().collect()
+    }
+
+    /// The rows of the next run. Those that existed at the moment are added to `counted`.
+    fn of(&mut self, position: u64, counted: &mut u64) -> Result<Vec<T>> {
+        let counted_row = |(row, count)| {
             *counted += count;
-            Ok(row)
+            row
         };
-        found.into_iter().map(counted_row).collect()
+        Ok(self.counted(position)?.into_iter().map(counted_row).collect())
     }
 
     /// The single row of the next run.
@@ -157,12 +153,10 @@ impl<T> OfRuns<T> {
 
 /// The rows of the page's runs, by table.
 struct Rows {
-    entries: OfRuns<(Appended, Option<Link>)>,
-    checkpoints: OfRuns<Checkpoint>,
+    chunks: OfRuns<Chunk>,
     events: OfRuns<LinkedEvent>,
     approvals: OfRuns<Approval>,
     bindings: OfRuns<Binding>,
-    records: OfRuns<SealedRecord>,
 }
 
 /// All rows of the next run, and how many of them existed at the moment.
@@ -175,22 +169,29 @@ fn dossier(
     let RunRow { position, run_id: _, run } = row;
     let mut counts = Counts { runs: u64::from(position <= last.runs), ..Counts::default() };
     // Every table must advance to the next run, even if this one has an error.
-    let entries = rows.entries.of(position, &mut counts.entries);
-    let checkpoints = rows.checkpoints.of(position, &mut counts.checkpoints);
+    let chunks = rows.chunks.counted(position);
     let events = rows.events.of(position, &mut counts.events);
     let approval = rows.approvals.one_of(position, &mut counts.approvals);
     let binding = rows.bindings.one_of(position, &mut counts.bindings);
-    let record = rows.records.one_of(position, &mut counts.records);
-    let (run, entries) = (run?, entries?);
+    let (run, chunks) = (run?, chunks?);
+    for (chunk, count) in &chunks {
+        let number = |parts: usize| u64::try_from(parts).unwrap_or(u64::MAX) * count;
+        counts.entries += number(chunk.entries.len());
+        counts.checkpoints += number(chunk.checkpoints.len());
+        counts.records += number(usize::from(chunk.record.is_some()));
+    }
+    // A second record is not accounted for.
+    counts.records = counts.records.min(1);
+    let trace = Chunk::joined(chunks.into_iter().map(|(chunk, _)| chunk));
     let dossier = Dossier {
-        open_link: entries.first().and_then(|(_, link)| *link),
-        entries: entries.into_iter().map(|(appended, _)| appended).collect(),
-        checkpoints: checkpoints?,
+        open_link: trace.open_link(),
+        entries: trace.entries.into_iter().map(|(appended, _)| appended).collect(),
+        checkpoints: trace.checkpoints,
         events: events?,
         approval: approval?,
         binding: binding?,
         sealed: read::sealed(connection, &run)?,
-        record: record?.map(|record| record.of(&run)).transpose()?,
+        record: trace.record.map(|record| record.of(&run)).transpose()?,
         run,
     };
     Ok((dossier, counts))

@@ -215,7 +215,10 @@ impl Emptying {
     }
 }
 
-fn cells(table: &Table, row: &rusqlite::Row<'_>) -> Result<Vec<Cell<'static>>, BackupError> {
+pub(super) fn cells(
+    table: &Table,
+    row: &rusqlite::Row<'_>,
+) -> Result<Vec<Cell<'static>>, BackupError> {
     let cell = |(index, column): (usize, &'static str)| {
         let wrong = |why: String| BackupError::Row { table: table.name, column, why };
         match row.get_ref(index).map_err(|error| wrong(error.to_string()))? {

@@ -58,12 +58,11 @@ impl Row for NamedRow<'_> {
         }
     }
 
-    fn bytes(&self, column: &str) -> Result<&[u8], String> {
+    fn bytes(&self, column: &str) -> Result<Option<&[u8]>, String> {
         match cell(self, column)? {
-            ValueRef::Blob(bytes) => Ok(bytes),
-            ValueRef::Null | ValueRef::Text(_) | ValueRef::Integer(_) | ValueRef::Real(_) => {
-                Err("not bytes".into())
-            }
+            ValueRef::Null => Ok(None),
+            ValueRef::Blob(bytes) => Ok(Some(bytes)),
+            ValueRef::Text(_) | ValueRef::Integer(_) | ValueRef::Real(_) => Err("not bytes".into()),
         }
     }
 }

@@ -11,13 +11,12 @@ use super::cells::one;
 use super::error;
 use crate::Result;
 use crate::rows::{Cells, event_from, key_from, run_from, unfinished_from};
-use crate::search::{COUNTED_MAX, Finder, IS_INDEXED_TOOL, IS_UNFINISHED, TOOLS_MAX};
+use crate::search::{COUNTED_MAX, ENTRIES, Finder, IS_INDEXED_TOOL, IS_UNFINISHED, TOOLS_MAX};
 use crate::select::{
     Conditions, Engine, IS_IN_SESSION_OF, Select, index_conditions, run_conditions, turn_conditions,
 };
 use crate::tables::{
-    APPROVALS, CHECKPOINTS, Cell, EFFECTS, EVENTS, JOURNAL, LOOSE_EVENTS, RECORDS, SESSIONS,
-    TOOL_RUNS, Table,
+    APPROVALS, CHUNKS, Cell, EFFECTS, EVENTS, LOOSE_EVENTS, SESSIONS, TOOL_RUNS, Table,
 };
 
 /// What finds the rows at the least cost.
@@ -177,7 +176,7 @@ pub(super) fn shared_keys(limit: usize) -> Select<IdempotencyKey> {
 /// The number of rows of each table. Positions count from 1 without a gap, because nothing is ever deleted:
 /// a table with another first or last position was changed.
 pub(super) fn counts(connection: &Connection) -> Result<Counts> {
-    counts_of(|table| {
+    let rows = counts_of(|table| {
         let table = table.name;
         let sql = format!(
             "SELECT count(*), coalesce(min(position), 1), coalesce(max(position), 0) FROM {table}"
@@ -191,16 +190,27 @@ pub(super) fn counts(connection: &Connection) -> Result<Counts> {
             return Err(StateError::checksum(detail).into());
         }
         Ok(u64::try_from(rows).unwrap_or(0))
+    })?;
+    let packed = |parts: &str| {
+        let sql = format!("SELECT coalesce(sum({parts}), 0) AS number FROM chunks");
+        number(connection, number_of(CHUNKS, sql, Vec::new()))
+    };
+    Ok(Counts {
+        entries: packed(ENTRIES)?,
+        checkpoints: packed("checkpoints")?,
+        records: packed("records")?,
+        ..rows
     })
 }
 
-/// A number of each table.
+/// A number of each table; that of `chunks` stands for the parts that are packed in it.
 pub(super) fn counts_of(count: impl Fn(Table) -> Result<u64>) -> Result<Counts> {
+    let chunks = count(CHUNKS)?;
     Ok(Counts {
         runs: count(TOOL_RUNS)?,
-        entries: count(JOURNAL)?,
-        records: count(RECORDS)?,
-        checkpoints: count(CHECKPOINTS)?,
+        entries: chunks,
+        records: chunks,
+        checkpoints: chunks,
         events: count(EVENTS)?,
         approvals: count(APPROVALS)?,
         bindings: count(EFFECTS)?,

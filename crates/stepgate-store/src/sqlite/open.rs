@@ -60,7 +60,11 @@ pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection,
     let lift = |error: rusqlite::Error| while_opening(path, &error);
     // Proposals are confidential, so only the owner may read the file. SQLite gives the files beside it the
     // same mode, and reports itself why a file cannot be created.
-    let _made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    //
+    // INVARIANT: this file is closed before SQLite opens it. When a process closes any descriptor of a file, it
+    // loses all its POSIX locks on that file, and SQLite's are among them. The next process that looks at the
+    // database would then take itself for the last one, and delete the write-ahead log of this one.
+    drop(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path));
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -6,17 +6,16 @@ use rusqlite::{Connection, Params};
 use stepgate_core::ids::{IdempotencyKey, RunId, SessionId};
 use stepgate_core::journal::{ExecutionState, Tail};
 use stepgate_core::ports::{Dossier, Recollection};
-use stepgate_core::record::Record;
 use stepgate_core::run::{Run, Status};
-use stepgate_core::session::Link;
 
 use super::cells::{all, one};
 use super::error;
 use crate::Result;
+use crate::chunk::Chunk;
 use crate::plan::{Chain, Trace};
 use crate::rows::chain_from;
 use crate::select::{self, Select};
-use crate::tables::{Cell, SESSIONS, TOOL_RUNS, integer};
+use crate::tables::{Cell, SESSIONS, TOOL_RUNS};
 
 pub(super) fn chain(connection: &Connection, session_id: SessionId) -> Result<Option<Chain>> {
     let sql = "SELECT session_id, head_number, head_digest, last_step_index FROM sessions
@@ -50,8 +49,8 @@ fn tail(connection: &Connection, run_id: RunId) -> Result<Tail> {
 }
 
 pub(super) fn has_checkpoint(connection: &Connection, run_id: RunId, number: u64) -> Result<bool> {
-    let sql = "SELECT 1 FROM checkpoints WHERE trace_id = ?1 AND checkpoint_sequence_number = ?2";
-    exists(connection, sql, (run_id.to_string(), integer(number)))
+    let numbers = all(connection, select::checkpoint_numbers(run_id))?;
+    Ok(numbers.iter().flatten().any(|there| *there == number))
 }
 
 /// Whether a key is bound, found in the index alone.
@@ -69,16 +68,16 @@ pub(super) fn dossier(connection: &Connection, run_id: RunId) -> Result<Option<D
     let Some(run) = one(connection, select::run(run_id))? else {
         return Ok(None);
     };
-    let rows = all(connection, select::entries(run_id, 0))?;
+    let trace = chunks(connection, run_id)?;
     Ok(Some(Dossier {
-        open_link: rows.first().and_then(|(_, link)| *link),
-        entries: rows.into_iter().map(|(appended, _)| appended).collect(),
-        checkpoints: all(connection, select::checkpoints(run_id))?,
+        open_link: trace.open_link(),
+        entries: trace.entries.into_iter().map(|(appended, _)| appended).collect(),
+        checkpoints: trace.checkpoints,
         approval: one(connection, select::approval_of(run_id))?,
         binding: one(connection, select::binding_of(run_id))?,
         events: all(connection, select::events_of(run_id))?,
         sealed: sealed(connection, &run)?,
-        record: record(connection, &run)?,
+        record: trace.record.map(|record| record.of(&run)).transpose()?,
         run,
     }))
 }
@@ -88,9 +87,10 @@ pub(super) fn recollection(connection: &Connection, run_id: RunId) -> Result<Opt
     let Some(run) = one(connection, select::run(run_id))? else {
         return Ok(None);
     };
-    let record = record(connection, &run)?.map(|(record, _)| record);
+    let trace = chunks(connection, run_id)?;
     let last_sequence_number = tail(connection, run_id)?.sequence_number;
-    Ok(Some(Recollection { run, last_sequence_number, record }))
+    let record = trace.record.map(|record| record.of(&run)).transpose()?;
+    Ok(Some(Recollection { run, last_sequence_number, record: record.map(|(record, _)| record) }))
 }
 
 /// The original payload, where it is stored apart. A run that is over has none.
@@ -101,8 +101,7 @@ pub(super) fn sealed(connection: &Connection, run: &Run) -> Result<Option<Arc<[u
     one(connection, select::sealed(run.arrival.run_id))
 }
 
-/// The record of a run, with the status and the ending from the run's row.
-fn record(connection: &Connection, run: &Run) -> Result<Option<(Record, Link)>> {
-    let record = one(connection, select::record(run.arrival.run_id))?;
-    record.map(|record| record.of(run)).transpose()
+/// Everything that commits have added to a trace.
+pub(super) fn chunks(connection: &Connection, run_id: RunId) -> Result<Chunk> {
+    Ok(Chunk::joined(all(connection, select::chunks(run_id))?))
 }

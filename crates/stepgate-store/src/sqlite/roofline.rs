@@ -109,12 +109,10 @@ fn strings(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<String>> 
     connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
 }
 
-/// Splits a run's rows into its commits: two if it has an OPEN link, otherwise one.
+/// Splits a run's rows into its commits: two if it has a chunk before the one with its record, otherwise one.
 fn step(connection: &Connection, run: &str) -> rusqlite::Result<Step> {
     let had_two: bool = connection
-        .prepare_cached(
-            "SELECT EXISTS (SELECT 1 FROM journal WHERE trace_id = ?1 AND link_number IS NOT NULL)",
-        )?
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM chunks WHERE trace_id = ?1 AND records = 0)")?
         .query_row([run], |row| row.get(0))?;
     let tool = connection
         .prepare_cached("SELECT tool_name FROM tool_runs WHERE tool_run_id = ?1")?
@@ -127,11 +125,10 @@ fn step(connection: &Connection, run: &str) -> rusqlite::Result<Step> {
     let mut after = Vec::new();
     if had_two {
         before.extend(whole("tool_runs", "tool_run_id")?.into_iter().map(without_ending));
-        before.extend(rows("journal", "trace_id = ?1 AND sequence_number < 4")?);
+        before.extend(rows("chunks", "trace_id = ?1 AND records = 0")?);
         before.extend(rows("events", &earlier)?);
         before.extend(whole("effects", "trace_id")?);
         after.push(ending(connection, run)?);
-        after.extend(rows("journal", "trace_id = ?1 AND sequence_number = 4")?);
         after.extend(rows("events", &later)?);
         after.push(Statement {
             sql: "UPDATE effects SET settled = 1 WHERE trace_id = ?1".into(),
@@ -139,12 +136,10 @@ fn step(connection: &Connection, run: &str) -> rusqlite::Result<Step> {
         });
     } else {
         after.extend(whole("tool_runs", "tool_run_id")?);
-        after.extend(whole("journal", "trace_id")?);
         after.extend(whole("events", "tool_run_id")?);
         after.extend(whole("effects", "trace_id")?);
     }
-    after.extend(whole("checkpoints", "trace_id")?);
-    after.extend(whole("records", "tool_run_id")?);
+    after.extend(rows("chunks", "trace_id = ?1 AND records > 0")?);
     Ok(Step { tool, before_the_act: before, after_the_act: after })
 }
 

@@ -1,7 +1,9 @@
 //! The versions of the schema, and how a database gets to the newest.
 //!
-//! A migration is a numbered file that is never edited once it is released. All missing migrations are
-//! applied in one transaction, so a database is always at exactly one version.
+//! A migration is a numbered file that is never edited once it is released. Missing migrations are applied in
+//! one transaction, so a database is always at exactly one version. Between two of them rows are moved, in many
+//! transactions: a process that is killed meanwhile leaves a database at the first of the two, and the next one
+//! goes on from there.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,6 +11,7 @@ use std::path::Path;
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::error::{OpenError, while_open, while_opening};
+use super::moving::{self, Unmoved};
 use crate::tables::SchemaState;
 
 use crate::Result;
@@ -17,14 +20,22 @@ use crate::Result;
 pub(super) const APPLICATION_ID: i64 = 0x5347_4154;
 
 /// Every migration, in order: the n-th leads to version n.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 10] = [
     include_str!("migrations/V0001__tables.sql"),
     include_str!("migrations/V0002__refusals.sql"),
     include_str!("migrations/V0003__sealed.sql"),
     include_str!("migrations/V0004__nodes.sql"),
     include_str!("migrations/V0005__lists.sql"),
     include_str!("migrations/V0006__cursors.sql"),
+    include_str!("migrations/V0007__differences.sql"),
+    include_str!("migrations/V0008__budgets.sql"),
+    include_str!("migrations/V0009__chunks.sql"),
+    include_str!("migrations/V0010__chunks_alone.sql"),
 ];
+
+/// The version at which rows are moved into chunks, before the next migration.
+const MOVING: usize = 9;
+const MOVING_VERSION: i64 = 9;
 
 /// The version that this build reads and writes.
 pub(super) fn supported_version() -> i64 {
@@ -56,20 +67,37 @@ pub(super) fn migrate(
     path: &Path,
     from: SchemaState,
 ) -> Result<(), OpenError> {
-    let missing = from.missing(&MIGRATIONS);
+    let lift = |error: rusqlite::Error| while_opening(path, &error);
+    match from {
+        SchemaState::Empty => {}
+        SchemaState::Store(version) if version > MOVING_VERSION => {}
+        SchemaState::Store(_) => {
+            let before = MIGRATIONS.get(..MOVING).unwrap_or_default();
+            apply(connection, from.missing(before), MOVING_VERSION).map_err(lift)?;
+            moving::move_rows(connection).map_err(|unmoved| match unmoved {
+                Unmoved::Sqlite(error) => while_opening(path, &error),
+                Unmoved::Rows(detail) => OpenError::Damaged { path: path.to_owned(), detail },
+            })?;
+        }
+    }
+    let from = match from {
+        SchemaState::Empty => SchemaState::Empty,
+        SchemaState::Store(version) => SchemaState::Store(version.max(MOVING_VERSION)),
+    };
+    apply(connection, from.missing(&MIGRATIONS), supported_version()).map_err(lift)
+}
+
+/// Applies migrations in one transaction.
+fn apply(connection: &mut Connection, missing: &[&str], version: i64) -> rusqlite::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    apply(connection, missing).map_err(|error| while_opening(path, &error))
-}
-
-fn apply(connection: &mut Connection, missing: &[&str]) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for migration in missing {
         transaction.execute_batch(migration)?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.pragma_update(None, "user_version", supported_version())?;
+    transaction.pragma_update(None, "user_version", version)?;
     transaction.commit()
 }
 
@@ -77,7 +105,7 @@ fn apply(connection: &mut Connection, missing: &[&str]) -> rusqlite::Result<()> 
 /// is missing or different. Without it the file can have been changed in ways that it would have refused.
 pub(super) fn differences(connection: &Connection) -> Result<Vec<String>> {
     let mut fresh = Connection::open_in_memory().map_err(while_open)?;
-    apply(&mut fresh, &MIGRATIONS).map_err(while_open)?;
+    apply(&mut fresh, &MIGRATIONS, supported_version()).map_err(while_open)?;
     let (expected, found) =
         (parts(&fresh).map_err(while_open)?, parts(connection).map_err(while_open)?);
     let mut differences = Vec::new();

@@ -9,12 +9,11 @@ use stepgate_core::run::{Ending, Status};
 
 use super::cells::into_values;
 use crate::new_rows::{
-    approval_row, binding_row, checkpoint_row, entry_row, event_row, record_row, run_row,
-    sealed_row, session_row,
+    account_row, approval_row, binding_row, chunk_row, event_row, run_row, sealed_row, session_row,
 };
-use crate::plan::{Chain, Rows, RunChange, SealedChange};
+use crate::plan::{AccountChange, Chain, Rows, RunChange, SealedChange};
 use crate::tables::{
-    APPROVALS, CHECKPOINTS, Cell, EFFECTS, EVENTS, JOURNAL, RECORDS, SEALED_PAYLOADS, SESSIONS,
+    APPROVALS, BUDGET_ACCOUNTS, CHUNKS, Cell, EFFECTS, EVENTS, SEALED_PAYLOADS, SESSIONS,
     TOOL_RUNS, Table, integer,
 };
 
@@ -67,11 +66,8 @@ pub(super) fn rows(statements: &mut Statements<'_>, rows: &Rows<'_>) -> Result<(
     if let Some(new) = rows.run {
         statements.insert(&TOOL_RUNS, run_row(new))?;
     }
-    for (appended, link) in &rows.entries {
-        statements.insert(&JOURNAL, entry_row(appended, *link))?;
-    }
-    if let Some(checkpoint) = rows.checkpoint {
-        statements.insert(&CHECKPOINTS, checkpoint_row(checkpoint))?;
+    if let Some(chunk) = chunk_row(rows) {
+        statements.insert(&CHUNKS, chunk)?;
     }
     match rows.approval {
         Some(ApprovalChange::Ask(approval)) => {
@@ -90,11 +86,11 @@ pub(super) fn rows(statements: &mut Statements<'_>, rows: &Rows<'_>) -> Result<(
         Some(RunChange::End(record)) => end_run(statements, record)?,
         None => {}
     }
+    for change in &rows.accounts {
+        change_account(statements, change)?;
+    }
     for (event, link) in &rows.events {
         statements.insert(&EVENTS, event_row(event, *link))?;
-    }
-    if let Some((record, link)) = rows.record {
-        statements.insert(&RECORDS, record_row(record, link))?;
     }
     match rows.sealed {
         Some(SealedChange::Keep(run_id, payload)) => {
@@ -159,6 +155,23 @@ fn end_run(statements: &mut Statements<'_>, record: &Record) -> Result<()> {
         output_json.as_deref(),
         error_json.as_deref(),
         integer(*latency_ms),
+    ];
+    statements.execute(sql, row)
+}
+
+fn change_account(statements: &mut Statements<'_>, change: &AccountChange<'_>) -> Result<()> {
+    let AccountChange { account, before, after, .. } = change;
+    let Some(before) = before else {
+        return statements.insert(&BUDGET_ACCOUNTS, account_row(account, *after));
+    };
+    let sql = "UPDATE OR ROLLBACK budget_accounts SET used = ?4
+               WHERE budget = ?1 AND account_window = ?2 AND account_key = ?3 AND used = ?5";
+    let row = params![
+        account.budget.as_str(),
+        account.window.to_string(),
+        account.key.as_str(),
+        after.units(),
+        before.units(),
     ];
     statements.execute(sql, row)
 }

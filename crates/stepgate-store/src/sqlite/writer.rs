@@ -8,20 +8,24 @@
 //! thread, which saves two thread switches.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rusqlite::Connection;
 use stepgate_core::approval::Approval;
+use stepgate_core::budget::Account;
+use stepgate_core::decimal::Decimal;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, RunId, SessionId};
 use stepgate_core::ports::{KeyChange, StoreError};
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, Uniqueness};
+use stepgate_core::spans::BATCH;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot};
+use tracing::instrument;
 
 use super::cells::one;
 use super::log::Log;
@@ -30,7 +34,7 @@ use super::write::Statements;
 use super::{error, locked, read, write};
 use crate::Result;
 use crate::plan::{Chain, Rows, SealedChange, Trace, View, Write, WriteResult, plan};
-use crate::select;
+use crate::select::{self, Engine};
 
 /// Limit of the cached open traces, and of the cached sessions. Beyond it the cache is cleared and filled
 /// again.
@@ -57,25 +61,30 @@ struct Desk {
     writing: Mutex<Writing>,
     /// How many writes the last commit had.
     last_batch_jobs: AtomicUsize,
+    /// The last position of an event that belongs to no run. Written after its commit and before its answer.
+    last_loose_position: Arc<AtomicU64>,
 }
 
 impl Writer {
     pub(super) fn start(
         connection: Connection,
         log: Log,
+        last_loose_position: u64,
         options: &SqliteOptions,
     ) -> std::io::Result<Self> {
         let (queue, jobs) = mpsc::channel(options.queue_jobs_max.max(1));
+        let last_loose_position = Arc::new(AtomicU64::new(last_loose_position));
         let writing = Writing {
             connection,
+            last_loose_position: Arc::clone(&last_loose_position),
             log,
             busy_wait: options.busy_wait,
             durable: Standings::default(),
             has_erased: false,
             broken: None,
         };
-        let desk =
-            Arc::new(Desk { writing: Mutex::new(writing), last_batch_jobs: AtomicUsize::new(0) });
+        let (writing, last_batch_jobs) = (Mutex::new(writing), AtomicUsize::new(0));
+        let desk = Arc::new(Desk { writing, last_batch_jobs, last_loose_position });
         let batch_jobs_max = options.batch_jobs_max.max(1);
         let serving = Arc::clone(&desk);
         let thread = std::thread::Builder::new()
@@ -122,6 +131,11 @@ impl Writer {
         });
         let stopped = |error| StoreError::AnswerLost(format!("a statement was stopped: {error}"));
         running.await.map_err(stopped)?
+    }
+
+    /// The last position of an event that belongs to no run. No other process writes to the file.
+    pub(super) fn last_loose_position(&self) -> u64 {
+        self.desk.last_loose_position.load(Ordering::Acquire)
     }
 
     /// Reads on the connection that writes, if no thread is writing now and the last commit had at most one
@@ -184,11 +198,14 @@ struct Done {
     fresh: Standings,
     /// Whether it erased a payload that was stored apart.
     has_erased: bool,
+    /// Where the last event that belongs to no run is, if the batch added one.
+    last_loose_position: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Writing {
     connection: Connection,
+    last_loose_position: Arc<AtomicU64>,
     log: Log,
     /// How long a write waits for a lock of another process.
     busy_wait: Duration,
@@ -232,6 +249,15 @@ impl Writing {
     }
 
     /// Writes all of a batch in one transaction, or nothing.
+    #[instrument(
+        target = BATCH, name = "transaction", level = "debug", skip_all,
+        fields(
+            otel.kind = "client",
+            db.system.name = "sqlite",
+            db.operation.name = "TRANSACTION",
+            db.operation.batch.size = batch.len() as u64,
+        )
+    )]
     fn attempt(&mut self, batch: &[Job]) -> Result<Vec<WriteResult>> {
         if let Some(why) = &self.broken {
             return Err(StoreError::Broken(why.clone()));
@@ -247,7 +273,10 @@ impl Writing {
                 return Err(error);
             }
         };
-        let Done { answers, fresh, has_erased } = done;
+        let Done { answers, fresh, has_erased, last_loose_position } = done;
+        if let Some(position) = last_loose_position {
+            self.last_loose_position.store(position, Ordering::Release);
+        }
         self.durable.absorb(fresh);
         self.has_erased |= has_erased;
         if self.has_erased {
@@ -278,7 +307,7 @@ impl Writing {
             Looking { connection, durable: &self.durable, fresh: Standings::default() };
         let mut statements = Statements::of_batch(connection);
         let mut answers = Vec::with_capacity(batch.len());
-        let (mut has_written, mut has_erased) = (false, false);
+        let (mut has_written, mut has_erased, mut has_loose) = (false, false, false);
         for job in batch {
             let rows = match plan(&job.write, &mut looking) {
                 Ok(rows) => rows,
@@ -290,6 +319,7 @@ impl Writing {
             };
             has_written |= !rows.is_empty();
             has_erased |= matches!(rows.sealed, Some(SealedChange::Erase(_)));
+            has_loose |= rows.events.iter().any(|(event, _)| event.run_id.is_none());
             write::rows(&mut statements, &rows).map_err(error::while_open)?;
             looking.note(&rows);
             answers.push(Ok(rows.answer));
@@ -299,10 +329,14 @@ impl Writing {
             write::chain(&mut statements, *session_id, chain).map_err(error::while_open)?;
         }
         drop(statements);
+        let last_loose_position = match has_loose {
+            true => one(connection, select::last_loose_position(Engine::Sqlite))?,
+            false => None,
+        };
         let end = if has_written { "COMMIT" } else { "ROLLBACK" };
         let end = connection.prepare_cached(end).and_then(|mut end| end.execute([]));
         end.map_err(error::while_committing)?;
-        Ok(Done { answers, fresh, has_erased })
+        Ok(Done { answers, fresh, has_erased, last_loose_position })
     }
 
     /// Leaves the transaction. The cache does not depend on it, but after an error it is cleared, and
@@ -314,6 +348,7 @@ impl Writing {
             StoreError::State(_)
             | StoreError::KeyTaken
             | StoreError::AlreadyDecided
+            | StoreError::OverBudget(_)
             | StoreError::UnknownSession(_)
             | StoreError::Unavailable(_)
             | StoreError::AnswerLost(_) => {}
@@ -464,6 +499,11 @@ impl View for Looking<'_> {
 
     fn has_approval(&mut self, run_id: RunId) -> Result<bool> {
         Ok(one(self.connection, select::approval_of(run_id))?.is_some())
+    }
+
+    /// Earlier plans of the batch have written their rows already.
+    fn used(&mut self, account: &Account) -> Result<Option<Decimal>> {
+        Ok(one(self.connection, select::account(account))?.map(|balance| balance.used))
     }
 
     fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool> {

@@ -13,6 +13,7 @@ use stepgate_core::ports::{
 };
 use stepgate_store::{BackupError, PostgresOptions, PostgresStore, RowCounts, SqliteStore};
 
+use crate::budgets::{charge, taking};
 use crate::conformance::sqlite;
 use crate::desk::{Desk, Step};
 use crate::server;
@@ -55,7 +56,9 @@ async fn history(store: Arc<dyn Store>) -> (Desk, [Step; 2]) {
     desk.store.commit(granting).await.unwrap();
     let mut under_way = desk.step();
     let sealed = Some(Arc::from(&b"as \0 it came"[..]));
-    desk.store.commit(StepCommit { sealed, ..under_way.opening() }).await.unwrap();
+    let opening = StepCommit { sealed, ..under_way.opening() };
+    let opening = taking(&mut under_way, opening, &[charge("12.34")]);
+    desk.store.commit(opening).await.unwrap();
     desk.store.append_event(desk.loose_event()).await.unwrap();
     desk.store.take_cursor("reader", 3).await.unwrap();
     let cursor = Cursor { name: "reader".into(), reached: 9, error: Some("a\0b".into()) };
@@ -87,6 +90,7 @@ async fn every_row_comes_through_both_engines_as_it_was() {
     assert_eq!(counts["tool_runs"], 704);
     assert_eq!(counts["sealed_payloads"], 1);
     assert_eq!(counts["cursors"], 1);
+    assert_eq!(counts["budget_accounts"], 1);
     let expected = rows(&original);
     assert_eq!(rows(&at("a.db")), expected);
     let url = server::fresh_url();

@@ -319,10 +319,11 @@ async fn approvals_are_listed_in_either_order_and_filtered(desk: Desk) {
 }
 
 fn placed(events: &[(u64, Event)], positions: &[u64]) -> Vec<PlacedEvent> {
-    let found = events.iter().filter(|(position, _)| positions.contains(position));
-    found
-        .map(|(position, event)| PlacedEvent { position: *position, event: event.clone() })
-        .collect()
+    let placed = |position: &u64| {
+        let (_, event) = events.iter().find(|(known, _)| known == position).unwrap();
+        PlacedEvent { position: *position, event: event.clone() }
+    };
+    positions.iter().map(placed).collect()
 }
 
 async fn an_event_is_found_by_its_id_and_no_second_one_takes_it(desk: Desk) {
@@ -354,27 +355,36 @@ async fn events_are_listed_oldest_first_and_filtered(desk: Desk) {
     // About the agent's run, in the system's session: the operator's to see.
     let late = Event { session_id: desk.system, ..step.event(EventType::LateResult) };
     desk.store.append_event(late.clone()).await.unwrap();
+    let differs = Event { session_id: desk.system, ..step.event(EventType::PolicyDiffers) };
+    desk.store.append_event(differs.clone()).await.unwrap();
 
-    let own = [&step.events[0], &step.events[1], &elsewhere.events[0], &loose, &late];
+    let own = [&step.events[0], &step.events[1], &elsewhere.events[0], &loose, &late, &differs];
     let events: Vec<_> = (4..).zip(own.into_iter().cloned()).collect();
     let all = EventQuery { after: 3, limit: 10, ..EventQuery::default() };
     let called = vec![EventType::ToolCalled];
     let ended = vec![EventType::ToolFailed, EventType::ToolSucceeded];
+    let differing = EventQuery { event_types: vec![EventType::PolicyDiffers], ..all.clone() };
     let of = |principal_id| EventQuery { principal_id: Some(principal_id), ..all.clone() };
-    let rows: [(EventQuery, &[u64]); 13] = [
-        (all.clone(), &[4, 5, 6, 7, 8]),
-        (EventQuery { after: 6, ..all.clone() }, &[7, 8]),
-        (EventQuery { after: 8, ..all.clone() }, &[]),
+    let rows: [(EventQuery, &[u64]); 19] = [
+        (all.clone(), &[4, 5, 6, 7, 8, 9]),
+        (EventQuery { after: 6, ..all.clone() }, &[7, 8, 9]),
+        (EventQuery { after: 9, ..all.clone() }, &[]),
         (EventQuery { after: u64::MAX, ..all.clone() }, &[]),
         (EventQuery { limit: 2, ..all.clone() }, &[4, 5]),
         (EventQuery { limit: 0, ..all.clone() }, &[]),
         (EventQuery { event_types: called, ..all.clone() }, &[4]),
         (EventQuery { event_types: ended.clone(), ..all.clone() }, &[5, 6]),
         (EventQuery { event_types: ended, ..of(other()) }, &[6]),
+        (EventQuery { back_from: Some(u64::MAX), ..all.clone() }, &[9, 8, 7, 6, 5, 4]),
+        (EventQuery { back_from: Some(7), limit: 2, ..all.clone() }, &[6, 5]),
+        (EventQuery { back_from: Some(4), ..all.clone() }, &[]),
+        (differing.clone(), &[9]),
+        (EventQuery { back_from: Some(9), ..differing.clone() }, &[]),
+        (EventQuery { principal_id: Some(agent()), ..differing }, &[]),
         (EventQuery { loose_only: true, ..all.clone() }, &[7]),
         (EventQuery { loose_only: true, ..of(agent()) }, &[]),
         (of(agent()), &[4, 5]),
-        (of(operator()), &[7, 8]),
+        (of(operator()), &[7, 8, 9]),
     ];
     for (query, positions) in rows {
         let listed = desk.store.events(query.clone()).await.unwrap();
@@ -393,6 +403,8 @@ async fn events_are_followed_page_by_page(desk: Desk) {
     let whole = desk.store.events(whole).await.unwrap();
     assert_eq!(whole.len(), 12);
     assert_eq!(desk.store.last_position().await, Ok(12));
+    let loose = whole.iter().rfind(|placed| placed.event.run_id.is_none()).unwrap().position;
+    assert_eq!(desk.store.last_loose_position().await, Ok(loose));
     let mut followed: Vec<PlacedEvent> = Vec::new();
     loop {
         let after = followed.last().map_or(0, |placed| placed.position);

@@ -554,7 +554,7 @@ async fn a_migration_does_not_stop_nodes_that_run() {
         node.renew_lease().await
     };
     assert_eq!(everything().await, Ok(()));
-    for table in "nodes sessions tool_runs journal records checkpoints approvals events effects \
+    for table in "nodes sessions tool_runs chunks approvals events effects \
                   sealed_payloads step_indexes"
         .split(' ')
     {

@@ -1,5 +1,6 @@
 //! PostgreSQL itself in trouble: away, read-only, full, too new, cut off, killed.
 
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,10 +67,10 @@ async fn each_reason_not_to_open_has_its_own_error() {
 
     let missing = PostgresStore::open_read_only(&server.url(&database), options()).await;
     assert!(matches!(missing.map(drop), Err(OpenError::Missing { .. })));
-    sql("CREATE TABLE journal (mine int)");
+    sql("CREATE TABLE chunks (mine int)");
     let foreign = refused(&server.url(&database)).await;
     assert!(matches!(foreign, OpenError::Foreign { .. }), "{foreign}");
-    sql("DROP TABLE journal");
+    sql("DROP TABLE chunks");
 
     sql(&format!("ALTER DATABASE {database} SET default_transaction_read_only = on"));
     let read_only = refused(&server.url(&database)).await;
@@ -90,12 +91,30 @@ async fn each_reason_not_to_open_has_its_own_error() {
     assert!(matches!(older.map(drop), Err(OpenError::OlderVersion { found: 1, .. })));
 }
 
+/// As one does that is stopped or cut off.
+#[tokio::test]
+async fn a_server_that_takes_connections_and_never_answers_does_not_keep_the_next_one_from_being_used()
+ {
+    let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = server::fresh_url();
+    let named = format!("@127.0.0.1:{},", silent.local_addr().unwrap().port());
+    let url = url.replacen('@', &named, 1) + "&target_session_attrs=read-write";
+    let options = PostgresOptions { connect_wait: Duration::from_secs(4), ..options() };
+    let store = PostgresStore::open(&url, options.clone()).await.unwrap();
+    let desk = Desk::open(Arc::new(store)).await;
+    let finished = desk.finished().await;
+    let reader = PostgresStore::open_read_only(&url, options).await.unwrap();
+    assert!(reader.dossier(finished.id()).await.unwrap().is_some());
+}
+
 #[tokio::test]
 async fn a_store_opened_to_read_is_of_one_moment_and_writes_nothing() {
     let url = server::fresh_url();
     let desk = Desk::open(Arc::new(open(&url).await.unwrap())).await;
     let before = desk.finished().await;
-    let reader = PostgresStore::open_read_only(&url, options()).await.unwrap();
+    // As a URL says that names several servers, of which one writes.
+    let to_writer = format!("{url}&target_session_attrs=read-write");
+    let reader = PostgresStore::open_read_only(&to_writer, options()).await.unwrap();
     let counts = reader.counts().await.unwrap();
     let after = desk.finished().await;
     assert_eq!(reader.counts().await, Ok(counts));
@@ -120,32 +139,32 @@ async fn a_trigger_that_is_dropped_disabled_or_changed_is_named() {
         store.damage().await.unwrap()
     };
     assert_eq!(damage().await, [] as [&str; 0]);
-    let create = "CREATE TRIGGER journal_no_update BEFORE UPDATE ON journal FOR EACH ROW
+    let create = "CREATE TRIGGER chunks_no_update BEFORE UPDATE ON chunks FOR EACH ROW
                   EXECUTE FUNCTION stepgate_refuse('rows are never changed');
-                  ALTER TABLE journal ENABLE ALWAYS TRIGGER journal_no_update";
+                  ALTER TABLE chunks ENABLE ALWAYS TRIGGER chunks_no_update";
     let rows = [
         (
-            "DROP TRIGGER journal_no_update ON journal",
+            "DROP TRIGGER chunks_no_update ON chunks",
             create,
-            "the trigger journal_no_update is missing",
+            "the trigger chunks_no_update is missing",
         ),
         (
-            "ALTER TABLE journal DISABLE TRIGGER journal_no_update",
-            "ALTER TABLE journal ENABLE ALWAYS TRIGGER journal_no_update",
-            "the trigger journal_no_update was changed or disabled",
+            "ALTER TABLE chunks DISABLE TRIGGER chunks_no_update",
+            "ALTER TABLE chunks ENABLE ALWAYS TRIGGER chunks_no_update",
+            "the trigger chunks_no_update was changed or disabled",
         ),
         (
-            "DROP TRIGGER journal_no_update ON journal;
-             CREATE TRIGGER journal_no_update BEFORE UPDATE OF ts ON journal FOR EACH ROW
+            "DROP TRIGGER chunks_no_update ON chunks;
+             CREATE TRIGGER chunks_no_update BEFORE UPDATE OF packed ON chunks FOR EACH ROW
              EXECUTE FUNCTION stepgate_refuse('rows are never changed');
-             ALTER TABLE journal ENABLE ALWAYS TRIGGER journal_no_update",
-            &format!("DROP TRIGGER journal_no_update ON journal; {create}"),
-            "the trigger journal_no_update was changed or disabled",
+             ALTER TABLE chunks ENABLE ALWAYS TRIGGER chunks_no_update",
+            &format!("DROP TRIGGER chunks_no_update ON chunks; {create}"),
+            "the trigger chunks_no_update was changed or disabled",
         ),
         (
             "CREATE FUNCTION quiet() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
-             CREATE TRIGGER quiet BEFORE INSERT ON journal FOR EACH ROW EXECUTE FUNCTION quiet()",
-            "DROP TRIGGER quiet ON journal; DROP FUNCTION quiet()",
+             CREATE TRIGGER quiet BEFORE INSERT ON chunks FOR EACH ROW EXECUTE FUNCTION quiet()",
+            "DROP TRIGGER quiet ON chunks; DROP FUNCTION quiet()",
             "the trigger quiet is not one of ours",
         ),
         (
@@ -175,7 +194,7 @@ async fn a_server_that_is_full_or_read_only_is_unavailable_and_recovers() {
         sql(&format!(
             "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
              BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{code}'; END $$;
-             CREATE TRIGGER fail BEFORE INSERT ON journal EXECUTE FUNCTION fail()"
+             CREATE TRIGGER fail BEFORE INSERT ON chunks EXECUTE FUNCTION fail()"
         ));
         let mut step = desk.step();
         let opening = step.opening();
@@ -184,7 +203,7 @@ async fn a_server_that_is_full_or_read_only_is_unavailable_and_recovers() {
             other => panic!("{other:?}"),
         }
         assert_eq!(desk.store.dossier(step.id()).await, Ok(None));
-        sql("DROP TRIGGER fail ON journal; DROP FUNCTION fail()");
+        sql("DROP TRIGGER fail ON chunks; DROP FUNCTION fail()");
         assert_eq!(desk.store.commit(opening).await, Ok(()));
     }
 }
@@ -346,16 +365,13 @@ async fn connections_that_are_cut_lose_and_repeat_nothing() {
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
          WHERE application_name = 'stepgate {schema}'"
     );
-    let cutting = tokio::task::spawn_blocking(move || {
-        for _ in 0..15 {
-            server::shared().sql("postgres", &cut).unwrap();
-        }
-    });
     let mut written = 0;
-    while !cutting.is_finished() {
+    for _ in 0..15 {
+        let cut = cut.clone();
+        let cutting = tokio::task::spawn_blocking(move || server::shared().sql("postgres", &cut));
         written += answers_are_true(&desk, 20).await.0;
+        cutting.await.unwrap().unwrap();
     }
-    cutting.await.unwrap();
     assert!(written > 0);
     let (written_after, refused) = answers_are_true(&desk, 20).await;
     assert_eq!((written_after, refused), (20, 0));

@@ -4,19 +4,12 @@ use std::sync::Arc;
 
 use stepgate_store::{PostgresOptions, PostgresStore};
 
+use crate::budgets::{charge, take};
 use crate::desk::Desk;
 use crate::server;
 
-const TABLES: [&str; 8] = [
-    "sessions",
-    "tool_runs",
-    "journal",
-    "records",
-    "checkpoints",
-    "approvals",
-    "events",
-    "effects",
-];
+const TABLES: [&str; 7] =
+    ["sessions", "tool_runs", "chunks", "approvals", "events", "effects", "budget_accounts"];
 
 /// A schema with a row of every kind, finished, paused and decided.
 async fn stranger() -> Stranger {
@@ -25,6 +18,7 @@ async fn stranger() -> Stranger {
     let store = PostgresStore::open(&url, PostgresOptions::default()).await.unwrap();
     let desk = Desk::open(Arc::new(store)).await;
     desk.finished().await;
+    take(&desk, &[charge("1")]).await.1.unwrap();
     let mut granted = desk.step();
     let (pausing, asked) = granted.pausing();
     desk.store.commit(pausing).await.unwrap();
@@ -95,10 +89,10 @@ async fn no_row_is_replaced() {
         stranger.refuses(&copy, "duplicate key");
         let key = match table {
             "sessions" => "session_id",
-            "tool_runs" | "records" | "approvals" => "tool_run_id",
-            "journal" => "trace_id, sequence_number",
-            "checkpoints" => "trace_id, checkpoint_sequence_number",
+            "tool_runs" | "approvals" => "tool_run_id",
+            "chunks" => "trace_id, sequence_number",
             "events" => "event_id",
+            "budget_accounts" => "budget, account_window, account_key",
             _ => "trace_id",
         };
         let upsert = format!("{copy} ON CONFLICT ({key}) DO UPDATE SET position = 99");
@@ -111,9 +105,8 @@ async fn no_row_is_replaced() {
 async fn what_is_fixed_stays_fixed() {
     let stranger = stranger().await;
     let rows = [
-        ("UPDATE journal SET artifact = 'x'", "rows are never changed"),
-        ("UPDATE records SET record = 'x'", "rows are never changed"),
-        ("UPDATE checkpoints SET ts = 'x'", "rows are never changed"),
+        ("UPDATE chunks SET packed = 'x'", "rows are never changed"),
+        ("UPDATE chunks SET records = 1", "rows are never changed"),
         ("UPDATE events SET payload_json = 'x'", "rows are never changed"),
         ("UPDATE sealed_payloads SET payload = 'x'", "rows are never changed"),
         ("DELETE FROM sealed_payloads", "a run that is not over needs its payload"),
@@ -137,6 +130,8 @@ async fn what_is_fixed_stays_fixed() {
         ("UPDATE approvals SET status = 'denied'", "a decided approval never changes"),
         ("UPDATE effects SET tool_name = 'x'", "a bound key never changes"),
         ("UPDATE effects SET settled = 0", "an effect is settled once"),
+        ("UPDATE budget_accounts SET budget = 'x'", "what names an account never changes"),
+        ("UPDATE budget_accounts SET used = -1", "violates check constraint"),
     ];
     for (sql, why) in rows {
         stranger.refuses(sql, why);

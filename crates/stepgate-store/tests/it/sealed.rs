@@ -10,6 +10,7 @@ use stepgate_store::{SqliteOptions, SqliteStore};
 
 use crate::conformance::over_every_engine;
 use crate::desk::{Desk, Step};
+use crate::migrations;
 
 over_every_engine! {
     a_sealed_payload_is_kept_until_the_record,
@@ -232,10 +233,11 @@ async fn a_store_without_sealed_payloads_is_brought_up_to_date() {
     let before = desk.store.dossier(done.id()).await.unwrap();
     let (system, session) = (desk.system, desk.session);
     drop(desk);
+    migrations::to_version_8(&path);
     let stranger = rusqlite::Connection::open(&path).unwrap();
     // What later versions replaced stands there in its older place; what it said does not matter here.
-    let back = "DROP TABLE cursors; DROP INDEX tool_runs_by_tool; DROP INDEX tool_runs_not_ok;
-                DROP INDEX sessions_of_principal; DROP INDEX events_turns;
+    let back = "DROP TABLE budget_accounts; DROP TABLE cursors; DROP INDEX tool_runs_by_tool; DROP INDEX tool_runs_not_ok;
+                DROP INDEX sessions_of_principal; DROP INDEX events_turns; DROP INDEX events_differing;
                 DROP TABLE sealed_payloads; DROP INDEX approvals_pending;
                 DROP TRIGGER sessions_fixed; DROP TRIGGER sessions_one_of_a_kind;
                 DROP INDEX sessions_one_default;

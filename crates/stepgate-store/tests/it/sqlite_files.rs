@@ -13,6 +13,7 @@ use stepgate_store::{OpenError, SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
 use crate::desk::{Desk, Step};
+use crate::unfolded::Unfolded;
 
 fn place() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
@@ -71,8 +72,8 @@ async fn a_newer_file_is_refused_and_both_versions_are_named() {
         [SqliteStore::open(&path, SqliteOptions::default()), SqliteStore::open_read_only(&path)]
     {
         let error = refused.unwrap_err();
-        assert!(matches!(error, OpenError::NewerVersion { found: 77, supported: 6, .. }));
-        assert!(error.to_string().contains("version 77") && error.to_string().contains("knows 6"));
+        assert!(matches!(error, OpenError::NewerVersion { found: 77, supported: 10, .. }));
+        assert!(error.to_string().contains("version 77") && error.to_string().contains("knows 10"));
     }
 }
 
@@ -245,7 +246,7 @@ fn spoil(path: &Path, name: &str) {
 async fn a_damaged_page_breaks_the_store_with_a_way_out() {
     let (_directory, path) = place();
     let run_id = used(&path).await;
-    spoil(&path, "journal");
+    spoil(&path, "chunks");
     let store = open(&path);
     let Err(StoreError::Broken(why)) = store.dossier(run_id).await else {
         panic!("a damaged page was read");
@@ -303,10 +304,16 @@ async fn a_cell_that_does_not_parse_back_names_its_table_run_and_column() {
         ("journal", "to_state", "'pending'"),
         ("journal", "ts", "'now'"),
         ("journal", "tool_call_id", "'z'"),
-        ("journal", "link_number", "3"),
-        ("journal", "link_prev", "NULL"),
         ("records", "record_digest", "'z'"),
-        ("records", "link_digest", "'z'"),
+        ("chunks", "link_number", "NULL"),
+        ("chunks", "link_prev", "NULL"),
+        ("chunks", "link_digest", "x'7a'"),
+        ("chunks", "packed", "x'01'"),
+        ("chunks", "packed", "CAST(packed || x'00' AS BLOB)"),
+        ("chunks", "entries", "7"),
+        ("chunks", "checkpoints", "7"),
+        ("chunks", "records", "7"),
+        ("chunks", "sequence_number", "sequence_number + 7"),
         ("checkpoints", "checkpoint_state", "'{}'"),
         ("checkpoints", "checkpoint_state", "checkpoint_state || ' '"),
         ("checkpoints", "checkpoint_digest", "'z'"),
@@ -350,7 +357,7 @@ async fn a_cell_that_does_not_parse_back_names_its_table_run_and_column() {
 
 /// Changes one cell of a run, after taking the triggers out of the way.
 fn tamper(path: &Path, table: &str, column: &str, value: &str, run_id: RunId) {
-    let stranger = Connection::open(path).unwrap();
+    let stranger = Unfolded::open(path);
     let mut statement =
         stranger.prepare("SELECT name FROM sqlite_schema WHERE type = 'trigger'").unwrap();
     let names = statement.query_map([], |row| row.get::<_, String>(0)).unwrap();
@@ -359,11 +366,12 @@ fn tamper(path: &Path, table: &str, column: &str, value: &str, run_id: RunId) {
     }
     drop(statement);
     let key = match table {
-        "journal" | "checkpoints" | "effects" => "trace_id",
+        "chunks" | "journal" | "checkpoints" | "effects" => "trace_id",
         _ => "tool_run_id",
     };
     let sql = format!("UPDATE {table} SET {column} = {value} WHERE {key} = '{run_id}'");
     assert!(stranger.execute(&sql, []).unwrap() > 0);
+    stranger.fold().unwrap();
 }
 
 #[tokio::test]
@@ -389,7 +397,7 @@ async fn the_log_has_an_end_while_many_write() {
     let writers = (0..8).map(|_| {
         let desk = desk.clone();
         tokio::spawn(async move {
-            for _ in 0..60 {
+            for _ in 0..150 {
                 desk.finished().await;
             }
         })

@@ -6,6 +6,7 @@ use rusqlite::Connection;
 use stepgate_store::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
+use crate::budgets::{charge, take};
 use crate::desk::Desk;
 
 /// A file with a row of every kind, finished, paused and decided, and a stranger's connection to it.
@@ -15,6 +16,7 @@ async fn stranger() -> (TempDir, Connection) {
     let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
     let desk = Desk::open(Arc::new(store)).await;
     desk.finished().await;
+    take(&desk, &[charge("1")]).await.1.unwrap();
     let mut granted = desk.step();
     let (pausing, asked) = granted.pausing();
     desk.store.commit(pausing).await.unwrap();
@@ -25,16 +27,8 @@ async fn stranger() -> (TempDir, Connection) {
     (directory, Connection::open(path).unwrap())
 }
 
-const TABLES: [&str; 8] = [
-    "sessions",
-    "tool_runs",
-    "journal",
-    "records",
-    "checkpoints",
-    "approvals",
-    "events",
-    "effects",
-];
+const TABLES: [&str; 7] =
+    ["sessions", "tool_runs", "chunks", "approvals", "events", "effects", "budget_accounts"];
 
 /// Everything in the file, as text.
 fn content(connection: &Connection) -> Vec<String> {
@@ -95,7 +89,7 @@ async fn no_row_is_replaced() {
                 .iter()
                 .map(|name| match name.as_str() {
                     "session_id" | "tool_run_id" | "trace_id" | "approval_id" | "event_id"
-                    | "idempotency_key" => format!("'other-' || {name}"),
+                    | "idempotency_key" | "account_key" => format!("'other-' || {name}"),
                     other => other.to_owned(),
                 })
                 .collect();
@@ -132,7 +126,7 @@ async fn the_only_session_of_its_kind_is_not_replaced_by_another() {
 #[tokio::test]
 async fn what_is_chained_is_never_changed() {
     let (_directory, stranger) = stranger().await;
-    for table in ["journal", "records", "checkpoints", "events"] {
+    for table in ["chunks", "events"] {
         for column in columns(&stranger, table) {
             let sql = format!("UPDATE {table} SET {column} = {column}");
             refuses(&stranger, &sql, "rows are never changed");
@@ -145,17 +139,19 @@ async fn what_is_chained_is_never_changed() {
 #[tokio::test]
 async fn what_is_fixed_in_a_changing_row_stays_fixed() {
     let (_directory, stranger) = stranger().await;
-    let moving: [(&str, &[&str]); 4] = [
+    let moving: [(&str, &[&str]); 5] = [
         ("sessions", &["head_number", "head_digest", "last_step_index"]),
         ("tool_runs", &["status", "output_json", "error_json", "latency_ms"]),
         ("approvals", &["status", "ts_resolved", "approver_id", "note"]),
         ("effects", &["settled"]),
+        ("budget_accounts", &["used"]),
     ];
     for (table, moving) in moving {
         // Beside a change that is legal, so that nothing but the fixed column is in the way.
         let legal = match table {
             "sessions" => "head_number = head_number + 1",
             "tool_runs" => "status = 'approved' WHERE status = 'approval_required'",
+            "budget_accounts" => "used = used + 1",
             "approvals" => "status = 'denied' WHERE status = 'pending'",
             _ => "settled = 1 WHERE settled = 0",
         };
@@ -182,6 +178,7 @@ async fn a_row_that_is_final_never_changes() {
         ("UPDATE effects SET settled = 2 WHERE settled = 0", "settled once"),
         ("UPDATE sessions SET head_number = head_number - 1", "never gets shorter"),
         ("UPDATE sessions SET last_step_index = last_step_index - 1", "never gets shorter"),
+        ("UPDATE budget_accounts SET used = -1", "CHECK constraint failed"),
     ];
     for (sql, why) in rows {
         refuses(&stranger, sql, why);
@@ -196,6 +193,7 @@ async fn what_may_change_still_can() {
         "UPDATE approvals SET status = 'expired' WHERE status = 'pending'",
         "UPDATE effects SET settled = 1 WHERE settled = 0",
         "UPDATE sessions SET head_number = head_number + 1",
+        "UPDATE budget_accounts SET used = used + 1",
     ];
     for sql in rows {
         assert!(stranger.execute(sql, []).unwrap() > 0, "{sql}");

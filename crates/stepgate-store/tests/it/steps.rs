@@ -1,6 +1,9 @@
 //! Whole steps over a store that fails for a moment: what is sent, what is held meanwhile, what is recorded.
 
+mod charged;
 mod granted;
+mod shadow;
+mod stopped;
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,18 +13,21 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use stepgate_core::action::{CoreCall, InvalidArgs};
 use stepgate_core::approvers::Groups;
-use stepgate_core::call::ServerCall;
+use stepgate_core::budget::{AccountKey, Covering, Due};
+use stepgate_core::call::{Call, ServerCall};
 use stepgate_core::consent_cache::Consents;
 use stepgate_core::digest::Digest;
+use stepgate_core::fact_sources::FactSources;
 use stepgate_core::failure::Outcome;
 use stepgate_core::gate::{Doubts, Extensions, Fault, Gate, Parked};
 use stepgate_core::ids::{ArtifactId, RunId};
 use stepgate_core::journal::artifact::{DecisionMeta, SupervisorDecision, Verdict};
 use stepgate_core::journal::{Artifact, Journal, Kind, replay};
 use stepgate_core::json::Map;
+use stepgate_core::label::Flow;
 use stepgate_core::limits::Limits;
 use stepgate_core::ports::{
-    Dispatch, Effect, Executor, Failed, Hold, Place, Policy, PolicyDecision, PolicyRequest,
+    Dispatch, Effect, Executor, Failed, Hold, Payer, Place, Policy, PolicyDecision, PolicyRequest,
     PolicyVerdict, Prepared, Sending, StepCommit, StoreError, ToolServers, World,
 };
 use stepgate_core::recover::{Report, Scope, recover};
@@ -108,6 +114,8 @@ struct Kitchen {
     sent: AtomicUsize,
     /// Where it is set, the next call waits for a place.
     busy: Mutex<Option<Arc<Notify>>>,
+    /// What becomes of the next call, where it is set.
+    next: Mutex<Option<Effect>>,
 }
 
 struct Anything;
@@ -132,6 +140,7 @@ impl ToolServers for Kitchen {
             definition_digest: *self.definition.lock().unwrap(),
             standing: Standing::Accepted,
             redacted: vec![],
+            flow: Flow::default(),
             contract: Arc::new(Anything),
         })]
     }
@@ -145,7 +154,11 @@ impl ToolServers for Kitchen {
     }
 
     async fn dispatch(&self, _: &ServerCall, _: &Sending) -> Effect {
-        match self.sent.fetch_add(1, Ordering::SeqCst) {
+        let sent = self.sent.fetch_add(1, Ordering::SeqCst);
+        if let Some(next) = self.next.lock().unwrap().take() {
+            return next;
+        }
+        match sent {
             0 => Effect::Unknown("the connection was lost".into()),
             _ => Effect::Done(None),
         }
@@ -156,8 +169,22 @@ impl ToolServers for Kitchen {
 struct Rule(Mutex<PolicyDecision>);
 
 impl Policy for Rule {
-    fn decide(&self, _: PolicyRequest<'_>) -> PolicyDecision {
-        self.0.lock().unwrap().clone()
+    fn budgets(&self, _: Payer<'_>, call: &Call) -> Vec<Covering> {
+        let covered = match call {
+            Call::Core(_) => vec![],
+            Call::Server(_) => self.0.lock().unwrap().due.clone(),
+        };
+        let covering = |due: Due| Covering { terms: due.terms, keys: vec![AccountKey::all()] };
+        covered.into_iter().map(covering).collect()
+    }
+
+    fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
+        let decision = self.0.lock().unwrap().clone();
+        let is_covered = matches!(request.call, Call::Server(_));
+        PolicyDecision {
+            due: decision.due.into_iter().filter(|_| is_covered).collect(),
+            ..decision
+        }
     }
 }
 
@@ -202,6 +229,7 @@ impl Stage {
             definition: Mutex::new(Digest::of(COOK)),
             sent: AtomicUsize::default(),
             busy: Mutex::default(),
+            next: Mutex::default(),
         });
         let rule = Arc::new(Rule(Mutex::new(PolicyDecision {
             verdict: PolicyVerdict::Permit,
@@ -210,6 +238,7 @@ impl Stage {
             caps: Default::default(),
             detail: None,
             defaults: Map::new(),
+            due: vec![],
         })));
         let clock = Arc::new(Clock::default());
         let gate = Gate {
@@ -224,6 +253,7 @@ impl Stage {
             doubts: Doubts::default(),
             groups: Groups::default(),
             consents: Consents::default(),
+            facts: FactSources::default(),
         };
         Self { gate, faults, files, kitchen, rule, clock, memory }
     }
@@ -270,6 +300,21 @@ impl Stage {
     /// The same store after a restart, with another sandbox.
     fn restarted(&self, files: Arc<Files>) -> Gate {
         Gate { executor: files, parked: Parked::default(), ..self.gate.clone() }
+    }
+
+    /// Another node on the same store: it knows nothing that is not in the store.
+    fn other_node(&self) -> Self {
+        let consents = Consents::default();
+        let gate = Gate { consents, parked: Parked::default(), ..self.gate.clone() };
+        Self {
+            gate,
+            faults: self.faults.clone(),
+            files: self.files.clone(),
+            kitchen: self.kitchen.clone(),
+            rule: self.rule.clone(),
+            clock: self.clock.clone(),
+            memory: self.memory.clone(),
+        }
     }
 
     async fn verifies(&self) {

@@ -1,7 +1,7 @@
 //! The arguments of the commands that list.
 
-use clap::Args;
 use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
 use stepgate_core::attention::Kind;
 use stepgate_core::ids::{PrincipalId, RunId, SessionId};
 
@@ -83,12 +83,31 @@ pub(crate) struct ApprovalsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SessionsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<SessionsCommand>,
     /// Only sessions of this principal.
     #[arg(long, value_name = "NAME", value_parser = PrincipalId::parse)]
     pub(crate) principal: Option<PrincipalId>,
     /// At most so many.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) limit: u32,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionsCommand {
+    /// Record what the user of a session asked for. Policies know then which arguments stand in it.
+    #[command(after_help = "\
+Examples:
+  stepgate sessions request last 'Send the report to ann@example.com'
+  stepgate sessions request 0198b2c4-7a51 - < request.txt")]
+    Request {
+        /// The session: its id, the beginning of its id, or `last`.
+        #[arg(value_name = "ID")]
+        session: Named<SessionId>,
+        /// The user's own words; `-` reads them from standard input.
+        #[arg(value_name = "TEXT")]
+        text: String,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -105,7 +105,7 @@ pub(super) fn block(approval: &Value, times: Times) -> Option<String> {
         (server, name) => format!("{}.{name}", show::printable(server)),
     };
     Some(format!(
-        "{}  {}  asked {}, expires {}\n  who   {}\n  what  {tool}{}{}\n  why   {}{}",
+        "{}  {}  asked {}, expires {}\n  who   {}\n  what  {tool}{}{}\n  why   {}{}{}",
         shown("/approval_id")?,
         shown("/status")?,
         times.past(text("/ts_requested")?.parse().ok()?),
@@ -114,6 +114,7 @@ pub(super) fn block(approval: &Value, times: Times) -> Option<String> {
         arguments(approval.pointer("/context/args")?.as_object()?),
         defaults(approval),
         shown("/context/reason")?,
+        labels(approval),
         people(approval),
     ))
 }
@@ -143,6 +144,17 @@ fn people(approval: &Value) -> String {
         approved => lines.push_str(&format!("\n  approved so far by {approved}")),
     }
     lines
+}
+
+/// What the session had taken in when the call was decided on.
+fn labels(approval: &Value) -> String {
+    let labels = approval.pointer("/context/needs_approval/meta/facts/labels");
+    let labels = labels.and_then(Value::as_array).into_iter().flatten();
+    let labels: Vec<_> = labels.filter_map(Value::as_str).map(show::printable).collect();
+    match labels.as_slice() {
+        [] => String::new(),
+        labels => format!("\n  the session has read  {}", labels.join(", ")),
+    }
 }
 
 /// The defaults that the tool declares for arguments that were not given.

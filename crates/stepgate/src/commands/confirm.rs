@@ -4,7 +4,7 @@
 //! and protects against a key pressed by mistake.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 
 use anyhow::{Context, bail};
 
@@ -52,20 +52,20 @@ pub(super) async fn operator_about<T>(
         let found = find(&mut client).await?;
         return Ok((client, found));
     }
-    let terminal = terminal(asked)?;
+    let mut terminal = terminal(asked)?;
     let found = find(&mut client).await?;
     let question = question(&mut client, &found).await?;
     // Release the directory while the person reads: other processes may need it.
     drop(client);
-    if !agrees(terminal, &question)? {
+    if !terminal.agrees(&question)? {
         bail!("nothing was changed");
     }
     Ok((Client::of(data, Role::Operator).await?, found))
 }
 
 /// The terminal itself: standard input may be a file, and standard output the file that receives a token.
-fn terminal(asked: Asked) -> anyhow::Result<File> {
-    match (OpenOptions::new().read(true).write(true).open("/dev/tty"), asked) {
+fn terminal(asked: Asked) -> anyhow::Result<Terminal> {
+    match (Terminal::open(), asked) {
         (Ok(terminal), _) => Ok(terminal),
         (Err(_), Asked::Always) => bail!(
             "`last` is shown at a terminal before anything is decided, and there is none: name the id"
@@ -78,11 +78,34 @@ fn terminal(asked: Asked) -> anyhow::Result<File> {
     }
 }
 
-fn agrees(mut terminal: File, question: &str) -> anyhow::Result<bool> {
-    write!(terminal, "{question} [y/N] ").context("cannot write to the terminal")?;
-    let mut line = String::new();
-    BufReader::new(terminal).read_line(&mut line).context("cannot read from the terminal")?;
-    Ok(is_yes(&line))
+/// The terminal of a person who answers questions.
+pub(super) struct Terminal(BufReader<File>);
+
+impl Terminal {
+    /// The terminal of this process, if it has one.
+    pub(super) fn open() -> io::Result<Self> {
+        let terminal = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
+        Ok(Self(BufReader::new(terminal)))
+    }
+
+    /// Asks for a yes; everything else is a no.
+    pub(super) fn agrees(&mut self, question: &str) -> anyhow::Result<bool> {
+        let line = self.ask(&format!("{question} [y/N] "))?;
+        Ok(line.is_some_and(|line| is_yes(&line)))
+    }
+
+    /// Writes lines.
+    pub(super) fn say(&mut self, lines: &str) -> anyhow::Result<()> {
+        writeln!(self.0.get_mut(), "{lines}").context("cannot write to the terminal")
+    }
+
+    /// Asks for one line; none if the person has closed the input.
+    pub(super) fn ask(&mut self, question: &str) -> anyhow::Result<Option<String>> {
+        write!(self.0.get_mut(), "{question}").context("cannot write to the terminal")?;
+        let mut line = String::new();
+        let bytes = self.0.read_line(&mut line).context("cannot read from the terminal")?;
+        Ok((bytes > 0).then_some(line))
+    }
 }
 
 pub(super) fn is_yes(line: &str) -> bool {

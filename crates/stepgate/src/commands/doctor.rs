@@ -1,6 +1,8 @@
 //! `stepgate doctor`: checks everything that must be right, and changes nothing.
 
-use std::os::unix::fs::PermissionsExt;
+mod machine;
+
+use std::path::Path;
 use std::sync::Arc;
 
 use anstream::adapter::strip_str;
@@ -9,13 +11,14 @@ use serde::Serialize;
 use serde_json::Value;
 use stepgate_core::attention::{self, Reading};
 use stepgate_core::ports::{Audits, Store, Unfinished, Unreached, World};
+use stepgate_core::stop::StopOrder;
+use stepgate_core::stops;
 use stepgate_exec::{Sandbox, SandboxLimits, launcher};
 use stepgate_gateway::attention::NeedObject;
-use stepgate_gateway::control::{self, pins};
+use stepgate_gateway::control::{self, pins, refuse_writable_policies};
 use stepgate_gateway::tokens::{SOON_S, Tokens};
 use stepgate_gateway::world::RealWorld;
-use stepgate_http::server::Tls;
-use stepgate_policy::{Finding, Severity};
+use stepgate_policy::{Finding, Nameable, Severity};
 use stepgate_store::sqlite::SqliteStore;
 
 use crate::client::{Client, Role};
@@ -24,8 +27,6 @@ use crate::data_dir::DataDir;
 
 use crate::{settings, show, start, store};
 
-/// With less free space, the store may soon be unable to record.
-const FREE_BYTES_MIN: u64 = 256 * 1024 * 1024;
 /// Most runs that one check lists.
 const NAMED_MAX: usize = 20;
 
@@ -39,19 +40,23 @@ struct Check {
 pub(super) async fn doctor(data: &DataDir) -> anyhow::Result<u8> {
     let checks = [
         check("configuration", configuration(data)),
-        check("data directory", directory(data)),
-        check("free space", free_space(data)),
+        check("data directory", machine::directory(data)),
+        check("permissions", machine::permissions(data)),
+        check("free space", machine::free_space(data)),
+        check("clock", machine::clock(store_of(data).await).await),
         check("holder", Ok(holder(data))),
         check("database", database(data).await),
         check("sandbox", sandbox(data)),
         check("policies", policies(data).await),
-        check("certificate", certificate(data)),
+        check("shadow policies", shadow_policies(data).await),
+        check("certificate", machine::certificate(data)),
         check("model", model(data)),
         check("notifications", notifications(data)),
         check("tool servers", tool_servers(data)),
         check("tools", tools(data).await),
         check("interrupted runs", interrupted(data).await),
         check("attention", needing_a_person(data).await),
+        check("stops", stops_in_force(data).await),
         check("tokens", tokens(data).await),
         check("executors", executors(data).await),
     ];
@@ -77,28 +82,6 @@ fn check(name: &'static str, found: anyhow::Result<String>) -> Check {
 fn configuration(data: &DataDir) -> anyhow::Result<String> {
     data.load_config()?;
     Ok("valid".into())
-}
-
-fn directory(data: &DataDir) -> anyhow::Result<String> {
-    let root = data.root();
-    if !root.exists() {
-        // With a remote store this machine may have no data directory.
-        return Ok(format!("`{}` is not there: `stepgate serve` makes it", root.display()));
-    }
-    let mode = root.metadata()?.permissions().mode() & 0o777;
-    ensure!(
-        mode & 0o077 == 0,
-        "`{0}` is open to others (mode {mode:o}): `chmod 700 {0}`",
-        root.display()
-    );
-    Ok(format!("`{}`, for its owner alone", root.display()))
-}
-
-fn free_space(data: &DataDir) -> anyhow::Result<String> {
-    let free = data.free_bytes().context("cannot ask the file system")?;
-    let mebibytes = free / (1024 * 1024);
-    ensure!(free >= FREE_BYTES_MIN, "only {mebibytes} MiB: without space nothing can be recorded");
-    Ok(format!("{mebibytes} MiB"))
 }
 
 fn holder(data: &DataDir) -> String {
@@ -136,16 +119,39 @@ fn sandbox(data: &DataDir) -> anyhow::Result<String> {
 }
 
 async fn policies(data: &DataDir) -> anyhow::Result<String> {
-    let directory = data.policies(&data.load_config()?);
+    let config = data.load_config()?;
+    let directory = data.policies(&config);
     if !directory.exists() {
         return Ok("not there yet".into());
     }
-    let tools = super::policy::tools(data, &directory).await?;
-    let checked = stepgate_policy::check(&directory, &tools);
+    loadable(data, &directory).await
+}
+
+async fn shadow_policies(data: &DataDir) -> anyhow::Result<String> {
+    let Some(directory) = data.shadow_policies(&data.load_config()?) else {
+        return Ok("none in the configuration".into());
+    };
+    refuse_writable_policies(&directory)?;
+    loadable(data, &directory).await
+}
+
+async fn loadable(data: &DataDir, directory: &Path) -> anyhow::Result<String> {
+    let tools = super::policy::tools(data, directory).await?;
+    let facts = &super::policy::names(&data.load_config()?)?;
+    let checked = stepgate_policy::check(directory, Nameable { tools: &tools, facts });
     let is_error = |finding: &&Finding| finding.severity == Severity::Error;
     let errors: Vec<_> = checked.findings.iter().filter(is_error).map(Finding::to_string).collect();
     ensure!(checked.is_loadable(), "cannot be loaded: {}", errors.join("\n"));
-    Ok(format!("can be loaded: {} policies, {} cases", checked.policies, checked.cases))
+    const SHOWN_MAX: usize = 3;
+    let warnings = checked.findings.iter().filter(|it| it.severity == Severity::Warning);
+    let warnings: Vec<String> = warnings.map(|it| format!("\n{it}")).collect();
+    let more = match warnings.len().checked_sub(SHOWN_MAX) {
+        Some(more @ 1..) => format!("\n{more} more: `stepgate policy check` lists them"),
+        Some(0) | None => String::new(),
+    };
+    let shown: String = warnings.into_iter().take(SHOWN_MAX).collect();
+    let (policies, cases) = (checked.policies, checked.cases);
+    Ok(format!("can be loaded: {policies} policies, {cases} cases{shown}{more}"))
 }
 
 fn model(data: &DataDir) -> anyhow::Result<String> {
@@ -164,16 +170,6 @@ fn notifications(data: &DataDir) -> anyhow::Result<String> {
         }
     }
     Ok(format!("{} receivers", receivers.len()))
-}
-
-fn certificate(data: &DataDir) -> anyhow::Result<String> {
-    let Some(files) = data.load_config()?.serve.tls(&data.base())? else {
-        return Ok("none in the configuration".into());
-    };
-    let tls = Tls::load(files)?;
-    let warnings = tls.warnings();
-    ensure!(warnings.is_empty(), "{}", warnings.join("; "));
-    Ok(tls.described())
 }
 
 fn tool_servers(data: &DataDir) -> anyhow::Result<String> {
@@ -285,6 +281,19 @@ async fn needing_a_person(data: &DataDir) -> anyhow::Result<String> {
         0 => "no run needs a person".into(),
         count => format!("{count} runs wait for an approval: `stepgate approvals` lists them"),
     })
+}
+
+/// Stops that are in force: a reason why every call is refused.
+async fn stops_in_force(data: &DataDir) -> anyhow::Result<String> {
+    let Some(store) = store_of(data).await? else { return Ok("none in force".into()) };
+    let stops = stops::in_force_of(&*store).await?;
+    let lines = stops.iter().map(|stop| {
+        let StopOrder { target, stopped_by, .. } = &stop.order;
+        let line = format!("{target} is stopped by {stopped_by} since {}", stop.made_at);
+        format!("{}: `stepgate lift {}`", show::printable(&line), stop.stop_id)
+    });
+    ensure!(stops.is_empty(), "{}", lines.collect::<Vec<_>>().join("\n"));
+    Ok("none in force".into())
 }
 
 /// Tokens that expire soon: an expired token locks its principal out, and the gateway cannot warn its holder.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use stepgate_exec::servers::News;
 use stepgate_gateway::control;
 use stepgate_gateway::notify;
@@ -16,8 +16,8 @@ use tokio::task::JoinHandle;
 use tracing::warn;
 
 use crate::data_dir::DataDir;
-use crate::settings;
 use crate::start::{self, Held};
+use crate::{otlp, settings};
 
 /// A gateway that listens but does not answer yet.
 pub(super) struct Gateway {
@@ -42,6 +42,9 @@ impl Gateway {
             warn!("{line}");
         }
         held.control.off().into_iter().for_each(|off| control::tell(&News::Off(off)));
+        if let Some(shadow) = &held.control.shadow {
+            shadow.tell();
+        }
         let service = held.service().await?;
         let limits = held.config.serve_limits();
         let listeners = Listeners::open(endpoint, &data.socket()).await?;
@@ -51,6 +54,11 @@ impl Gateway {
         let mcp = held.config.mcp_settings(endpoint.is_some());
         let door = Door::new(&service, mcp, limits.body_bytes_max, &public_url);
         let app = App::new(service.clone(), limits, public_url, log, door.routes());
+        // A collector that cannot be is refused before anything is served.
+        if let Some(settings) = settings::collector(data, &held.config)? {
+            otlp::check(&settings).map_err(anyhow::Error::msg).context("[otlp] is not valid")?;
+        }
+        otlp::begin_metrics(&app);
         if let Some(settings) = settings::agent(data, &held.config)? {
             let _ = app.agent.set(Conversations::open(settings, &service)?);
         }

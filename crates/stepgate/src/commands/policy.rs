@@ -1,36 +1,88 @@
-//! `stepgate policy`: check policies, explain a decision, replay recorded history with other policies.
+//! `stepgate policy`: write the first ones, check policies, explain a decision, prove what holds for all calls, replay
+//! recorded history with other policies, show where shadow policies differ.
 
+mod diff;
+mod example;
+mod prove;
+mod init;
 mod replay;
+mod shadow;
 
 use std::path::Path;
 
 use anyhow::Context;
 use axum::http::Method;
 use serde_json::{Value, json};
-use stepgate_core::ids::PrincipalId;
+use stepgate_core::facts::FactNames;
+use stepgate_core::label::{Flow, Label};
 use stepgate_core::tool::{Mode, ToolName};
 use stepgate_gateway::control;
-use stepgate_policy::{Finding, Severity, ToolShape};
+use stepgate_policy::{Finding, Nameable, Severity, ToolShape};
 
 use super::{FAULT, print_one, run};
 use crate::cli::PolicyCommand;
-use crate::client::{Client, Role, encoded};
+use crate::client::{Client, Role, encoded, parameter};
+use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::show;
 use crate::start;
 
 pub(super) async fn policy(data: &DataDir, command: PolicyCommand) -> anyhow::Result<u8> {
     match command {
+        PolicyCommand::Init { directory, suggestions } => {
+            init::init(data, directory, suggestions).await
+        }
         PolicyCommand::Check { directory } => check(data, directory.as_deref()).await,
-        PolicyCommand::Explain { tool, pairs, args, principal } => {
+        PolicyCommand::Explain {
+            tool,
+            pairs,
+            args,
+            principal,
+            session,
+            label,
+            targets,
+            addresses,
+            window,
+            used,
+            steps,
+            opened,
+            group,
+            reads,
+            shadow,
+        } => {
             let arguments = match args {
                 Some(json) => serde_json::from_str(&json).context("--args is not JSON")?,
                 None => run::pairs(&tool, &pairs)?,
             };
-            explain(data, &tool, arguments, &principal).await
+            let query = [
+                format!("principal={}", encoded(principal.as_str())),
+                parameter("session", session.as_ref()),
+                parameter("labels", listed(&label).as_ref()),
+                parameter("schedule", listed(&window).as_ref()),
+                parameter("groups", listed(&group).as_ref()),
+                parameter("reads", listed(&reads).as_ref()),
+                parameter("targets", listed(&targets).as_ref()),
+                parameter("addresses", listed(&addresses).as_ref()),
+                parameter("used", listed(&used).as_ref()),
+                parameter("steps", steps.as_ref()),
+                parameter("opened", listed(&opened).as_ref()),
+                parameter("shadow", shadow.then_some(&true)),
+            ];
+            explain(data, &tool, arguments, &query.concat()).await
         }
-        PolicyCommand::Replay { directory, limit } => replay::replay(data, &directory, limit).await,
+        PolicyCommand::Prove(command) => prove::prove(data, command).await,
+        PolicyCommand::Diff(args) => diff::diff(data, args).await,
+        PolicyCommand::Replay { directory, limit, fail_on_change } => {
+            replay::replay(data, &directory, limit, fail_on_change).await
+        }
+        PolicyCommand::Shadow { all, limit } => shadow::shadow(data, all, limit).await,
     }
+}
+
+/// Names with commas between them; none where none was given.
+fn listed(names: &[impl ToString]) -> Option<String> {
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    (!names.is_empty()).then(|| names.join(","))
 }
 
 async fn check(data: &DataDir, directory: Option<&Path>) -> anyhow::Result<u8> {
@@ -38,7 +90,8 @@ async fn check(data: &DataDir, directory: Option<&Path>) -> anyhow::Result<u8> {
     let in_force = data.policies(&config);
     let directory = directory.unwrap_or(&in_force);
     let tools = tools(data, directory).await?;
-    let checked = stepgate_policy::check(directory, &tools);
+    let names = names(&config)?;
+    let checked = stepgate_policy::check(directory, Nameable { tools: &tools, facts: &names });
     if data.global.json {
         show::json(&checked)?;
     } else {
@@ -64,6 +117,11 @@ fn line(finding: &Finding) -> String {
     };
     let words = show::printable_lines(&finding.to_string());
     format!("{style}{}:{style:#} {words}", finding.severity.as_str())
+}
+
+/// The names of facts that policies can name.
+pub(super) fn names(config: &Config) -> anyhow::Result<FactNames> {
+    Ok(config.facts()?.names(&config.groups()?))
 }
 
 /// The tools that policies can name: from the process that holds the directory, or else from the configured servers,
@@ -94,12 +152,25 @@ pub(super) async fn tools(data: &DataDir, directory: &Path) -> anyhow::Result<Ve
 
 fn shape(tool: &Value) -> Option<ToolShape> {
     let mode = tool.get("mode")?.as_str()?;
-    let redacted = tool.get("redacted").and_then(Value::as_array).into_iter().flatten();
+    let texts = |member: &str| {
+        let listed = tool.get(member).and_then(Value::as_array).into_iter().flatten();
+        listed.filter_map(Value::as_str)
+    };
+    let labels = |member| texts(member).filter_map(|label| Label::parse(label).ok()).collect();
     Some(ToolShape {
         name: ToolName::parse(tool.get("name")?.as_str()?).ok()?,
         mode: Mode::ALL.into_iter().find(|known| known.as_str() == mode)?,
         input_schema: tool.get("input_schema")?.clone(),
-        redacted: redacted.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+        redacted: texts("redacted").map(str::to_owned).collect(),
+        flow: Flow {
+            is_undeclared: tool.get("undeclared") == Some(&Value::Bool(true)),
+            reads: labels("reads"),
+            sends: labels("sends"),
+            targets: tool.get("targets").map(|_| texts("targets").map(str::to_owned).collect()),
+            trusted: texts("trusted").filter_map(|text| text.parse().ok()).collect(),
+            memory: tool.get("memory").and_then(Value::as_str).map(str::to_owned),
+            ..Flow::default()
+        },
         definition_digest: tool.get("definition_digest")?.as_str()?.parse().ok()?,
         is_accepted: match tool.get("standing").and_then(Value::as_str) {
             Some("changed" | "new") => false,
@@ -108,12 +179,7 @@ fn shape(tool: &Value) -> Option<ToolShape> {
     })
 }
 
-async fn explain(
-    data: &DataDir,
-    tool: &str,
-    args: Value,
-    principal: &PrincipalId,
-) -> anyhow::Result<u8> {
+async fn explain(data: &DataDir, tool: &str, args: Value, query: &str) -> anyhow::Result<u8> {
     let proposal = json!({
         "schema_version": "1.0.0",
         "id": uuid::Uuid::new_v4(),
@@ -122,7 +188,7 @@ async fn explain(
         "args": args,
     });
     let mut client = Client::of(data, Role::Auditor).await?;
-    let path = format!("/v1/policy/evaluate?principal={}", encoded(principal.as_str()));
+    let path = format!("/v1/policy/evaluate?{query}");
     let reply = client.ask(Method::POST, &path, Some(&proposal)).await?;
     let reply = reply.json().with_context(|| {
         format!(
@@ -162,6 +228,13 @@ fn explained(reply: &Value) -> String {
         format!("  `{name}` is not given: policies see the tool's default, {value}")
     }));
     let explanation = reply.get("explanation").cloned().unwrap_or_default();
+    for budget in list(explanation.get("budgets")) {
+        let word = |name: &str| text(&budget, name).unwrap_or_else(|| "?".to_owned());
+        let [name, used, amount, limit] = ["budget", "used", "amount", "limit"].map(word);
+        lines.push(format!(
+            "  budget `{name}`: {used} of {limit} is used, and the call takes {amount}"
+        ));
+    }
     for unseen in list(explanation.get("unseen")) {
         let (argument, why) = (text(&unseen, "argument"), text(&unseen, "why"));
         let (argument, why) = (argument.unwrap_or_default(), why.unwrap_or_default());

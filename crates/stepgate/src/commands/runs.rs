@@ -52,6 +52,7 @@ async fn list_from_store(data: &DataDir, args: ListArgs) -> anyhow::Result<()> {
     };
     let query = RunQuery {
         before,
+        after: None,
         session_id,
         principal_id: args.principal,
         status: args.status.as_deref().and_then(Status::parse),

@@ -1,5 +1,7 @@
 //! `stepgate serve`: serves requests until it is stopped.
 
+mod supervisor;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use super::gateway::Gateway;
 use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
 use crate::show;
+use supervisor::State;
 
 pub(super) async fn serve(data: &DataDir, args: ServeArgs) -> anyhow::Result<u8> {
     let log = if args.quiet { AccessLog::Silent } else { AccessLog::Lines };
@@ -43,12 +46,14 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs) -> anyhow::Result<u8>
         };
         greet(&url, &asked, data.root(), &operator, &agent)?;
     }
+    supervisor::tell(State::Ready);
     let mut broken = gateway.service.broken();
     let stop = async move {
         tokio::select! {
             () = signals.next() => {}
             () = wait_until_set(&mut broken) => {}
         }
+        supervisor::tell(State::Stopping);
         tokio::spawn(async move {
             signals.next().await;
             std::process::exit(i32::from(super::FAULT));

@@ -12,8 +12,9 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
     Schemas { root: &schema }.check("", &serde_json::to_value(config)?, &schema)
 }
 
-struct Schemas<'a> {
-    root: &'a Value,
+/// A schema with what it refers to.
+pub(super) struct Schemas<'a> {
+    pub(super) root: &'a Value,
 }
 
 impl Schemas<'_> {
@@ -45,7 +46,7 @@ impl Schemas<'_> {
     }
 
     /// The schema that a reference names, or the schema itself.
-    fn resolved<'b>(&'b self, schema: &'b Value) -> &'b Value {
+    pub(super) fn resolved<'b>(&'b self, schema: &'b Value) -> &'b Value {
         let named = schema.get("$ref").and_then(Value::as_str);
         let named = named.and_then(|name| self.root.pointer(name.trim_start_matches('#')));
         named.unwrap_or(schema)

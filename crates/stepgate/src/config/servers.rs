@@ -1,12 +1,14 @@
 //! `[servers.NAME]`: the tool servers, as an operator writes them down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use stepgate_core::label::Label;
+use stepgate_core::result_pointer::ResultPointer;
 use stepgate_core::tool::{Mode, is_server_name};
 use stepgate_exec::servers::{
     DeliverySpec, Pinning, Secret, ServerLimits, ServerSpec, ToolSpec, Transport,
@@ -63,6 +65,18 @@ pub(crate) struct ServerConfig {
     status_tool: Option<String>,
     /// Arguments that are journalled as their digest only.
     redacted: Option<Vec<String>>,
+    /// What the results of its tools bring into a session, as labels that policies see: `["untrusted"]`.
+    reads: Option<BTreeSet<Label>>,
+    /// What calls of its tools carry out: `["egress"]`. A tool that only reads can do that, by its arguments.
+    sends: Option<BTreeSet<Label>>,
+    /// A name for what its tools remember. Labels pass from sessions that write it to sessions that read it.
+    memory: Option<String>,
+    /// The arguments that say where calls of its tools go, or what they act on.
+    targets: Option<Vec<String>>,
+    /// The parts of results of its tools whose values no stranger can choose, as JSON Pointers with `*`.
+    trusted: Option<Vec<String>>,
+    /// The texts in results of its tools whose addresses may be opened, as JSON Pointers with `*`.
+    links: Option<Vec<String>>,
     /// Whether its tools have their own names over MCP, without the server's; one server's may.
     own_names: bool,
     /// Whether nothing starts without this server, and without each of its tools that has a mode. Otherwise
@@ -101,6 +115,20 @@ pub(crate) struct ToolConfig {
     status_tool: Option<String>,
     /// Arguments that are journalled as their digest only.
     redacted: Option<Vec<String>>,
+    /// What its results bring into a session, as labels that policies see: `["untrusted"]`.
+    reads: Option<BTreeSet<Label>>,
+    /// What its calls carry out: `["egress"]`.
+    sends: Option<BTreeSet<Label>>,
+    /// A name for what it remembers.
+    memory: Option<String>,
+    /// The arguments that say where a call goes, or what it acts on: `["recipients", "cc"]`. All others are text. An
+    /// empty list: it acts on nothing that a call could choose.
+    targets: Option<Vec<String>>,
+    /// The parts of its results whose values the system behind it makes, and no stranger can choose, as JSON Pointers
+    /// with `*`: `["/items/*/id"]`.
+    trusted: Option<Vec<String>>,
+    /// The texts in its results whose addresses may be opened, as JSON Pointers with `*`.
+    links: Option<Vec<String>>,
 }
 
 /// The files that secrets of servers come from. No server's process may read them, not even its own: it gets
@@ -237,7 +265,26 @@ impl ServerConfig {
             in_doubt: self.in_doubt,
             status_tool: self.status_tool.clone(),
             redacted: self.redacted.clone(),
+            reads: self.reads.clone(),
+            sends: self.sends.clone(),
+            memory: self.memory.clone(),
+            targets: self.targets.clone(),
+            trusted: self.trusted.clone(),
+            links: self.links.clone(),
         }
+    }
+
+    /// Every label that a tool of it brings in or carries out.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = &Label> {
+        let own = [&self.reads, &self.sends].into_iter().flatten().flatten();
+        let tools = self.tools.values().flat_map(|tool| [&tool.reads, &tool.sends]);
+        own.chain(tools.flatten().flatten())
+    }
+
+    /// Whether a tool of it brings a label into a session.
+    pub(crate) fn brings_labels(&self) -> bool {
+        let reads = self.tools.values().map(|tool| &tool.reads).chain([&self.reads]);
+        reads.flatten().any(|labels| !labels.is_empty())
     }
 
     fn transport(&self, beside: Beside<'_>) -> anyhow::Result<Transport> {
@@ -283,6 +330,12 @@ impl ToolConfig {
             timeout: self.timeout_ms.map(Duration::from_millis),
             delivery: self.delivery()?,
             redacted: self.redacted.clone(),
+            reads: self.reads.clone(),
+            sends: self.sends.clone(),
+            memory: self.memory.clone(),
+            targets: self.targets.clone(),
+            trusted: pointers(self.trusted.as_deref()).context("trusted")?,
+            links: pointers(self.links.as_deref()).context("links")?,
         })
     }
 
@@ -307,6 +360,11 @@ impl ToolConfig {
             }
         }
     }
+}
+
+fn pointers(texts: Option<&[String]>) -> anyhow::Result<Option<Vec<ResultPointer>>> {
+    let parsed = |texts: &[String]| texts.iter().map(|text| Ok(text.parse()?)).collect();
+    texts.map(parsed).transpose()
 }
 
 /// A command with a slash is a path, as in a shell; one without is found in `PATH`.

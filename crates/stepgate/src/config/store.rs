@@ -9,6 +9,11 @@ use stepgate_store::PostgresOptions;
 
 use super::{CONNECTIONS_CEILING, Config, SERVE_CEILING_MS};
 
+/// Free space that is reserved for operators: a backup of a small store fits, and thousands of decisions.
+const FREE_BYTES_MIN: u64 = 256 * 1024 * 1024;
+/// Most of it.
+const FREE_BYTES_CEILING: u64 = 1024 * 1024 * 1024 * 1024 * 1024;
+
 /// Where the store is, and how this node takes part in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -26,6 +31,10 @@ pub(crate) struct StoreConfig {
     /// How much of that must be left for a call to be sent, in milliseconds.
     #[schemars(range(min = 100, max = SERVE_CEILING_MS))]
     dispatch_margin_ms: u64,
+    /// Free space on the disk of the data directory that is reserved for operators, in bytes: with less, agents' steps
+    /// are refused.
+    #[schemars(range(min = 0, max = FREE_BYTES_CEILING))]
+    pub(crate) free_bytes_min: u64,
 }
 
 impl Default for StoreConfig {
@@ -38,6 +47,7 @@ impl Default for StoreConfig {
             readers_max: options.readers_max,
             lease_ms: ms(options.lease),
             dispatch_margin_ms: ms(options.dispatch_margin),
+            free_bytes_min: FREE_BYTES_MIN,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use stepgate_core::limits::Limits;
 use stepgate_http::Scheme;
 
-use super::{Config, PairFiles, refuse_unknown_variables};
+use super::{Config, PairFiles, refuse_unknown_variables, sample};
 
 fn load(text: &str, variables: &[(&str, &str)]) -> anyhow::Result<Config> {
     let directory = tempfile::TempDir::new()?;
@@ -49,7 +49,11 @@ fn bad_configuration_is_refused_with_its_place() {
 }
 
 /// Every limit, its place, and the least and most that may be set.
-const RANGES: [(&str, &str, u64, u64); 22] = [
+const RANGES: [(&str, &str, u64, u64); 27] = [
+    ("otlp", "sample_percent", 0, 100),
+    ("otlp", "metrics_interval_ms", 100, 3_600_000),
+    ("otlp", "queue_max", 1, 1_000_000),
+    ("otlp", "timeout_ms", 1, 60_000),
     ("limits", "payload_bytes_max", 1, Limits::PAYLOAD_BYTES_CEILING as u64),
     ("limits", "json_depth_max", 2, Limits::JSON_DEPTH_CEILING as u64),
     ("limits", "summary_string_bytes_max", 0, Limits::PAYLOAD_BYTES_CEILING as u64),
@@ -72,6 +76,7 @@ const RANGES: [(&str, &str, u64, u64); 22] = [
     ("serve", "requests_burst_max", 1, 1_000_000),
     ("serve", "failed_auth_per_minute_max", 1, 1_000_000),
     ("policy", "reload_ms", 10, 3_600_000),
+    ("policy", "solver_timeout_ms", 10, 3_600_000),
 ];
 
 #[test]
@@ -114,7 +119,8 @@ fn every_limit_reaches_the_gate() {
 #[test]
 fn every_limit_of_listening_reaches_the_listener() {
     let ms = std::time::Duration::from_millis;
-    let text = "[serve]\nbind = \"127.0.0.1:1\"\nconnections_max = 2\nhead_timeout_ms = 3\n\
+    let text = "[serve]\nbind = \"127.0.0.1:1\"\nconnections_max = 2\nconnections_reserved = 15\nconnections_per_address_max = 16\n\
+                body_memory_bytes_max = 17\nagent_bytes_per_hour_max = 18\nhead_timeout_ms = 3\n\
                 body_timeout_ms = 4\nbody_bytes_max = 5\nwait_max_ms = 6\nshutdown_ms = 7\ndrain_ms = 13\n\
                 requests_per_second_max = 8\nrequests_burst_max = 9\n\
                 failed_auth_per_minute_max = 10\nlogin_idle_max_ms = 11\nlogin_life_max_ms = 12\n\
@@ -123,6 +129,10 @@ fn every_limit_of_listening_reaches_the_listener() {
     assert_eq!(config.serve.servers_wait(), ms(14));
     let expected = stepgate_http::ServeLimits {
         connections_max: 2,
+        connections_reserved: 15,
+        connections_per_address_max: 16,
+        body_memory_bytes_max: 17,
+        agent_bytes_per_hour_max: 18,
         head_timeout: ms(3),
         body_timeout: ms(4),
         body_bytes_max: 5,
@@ -233,4 +243,79 @@ fn the_published_schema_is_the_configurations_own() {
         fs::write(path, &text).unwrap();
     }
     assert_eq!(fs::read_to_string(path).unwrap(), text, "run again with STEPGATE_BLESS=1");
+}
+
+#[test]
+fn the_page_of_the_configuration_is_made_from_the_schema() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let text = format!(
+        "# Configuration\n\nEvery key of `stepgate.toml`, made from the program's own schema. It is what `stepgate config \
+         sample` prints and\nwhat packages install as `deploy/stepgate.toml`. [Limits](limits.md) says what happens beyond each limit.\n\n\
+         ```toml\n{}```\n",
+        sample().unwrap()
+    );
+    if std::env::var_os("STEPGATE_BLESS").is_some() {
+        fs::write(path, &text).unwrap();
+    }
+    assert_eq!(fs::read_to_string(path).unwrap(), text, "run again with STEPGATE_BLESS=1");
+}
+
+/// The sample with every key and section set.
+fn set_all(sample: &str) -> String {
+    let set = |line: &str| match line.strip_prefix('#') {
+        Some(key) if !key.starts_with(' ') => key.to_owned(),
+        Some(_) | None => line.to_owned(),
+    };
+    sample.lines().map(|line| set(line) + "\n").collect()
+}
+
+#[test]
+fn the_sample_is_made_from_the_schema_and_changes_nothing_until_a_key_is_set() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/stepgate.toml");
+    let text = sample().unwrap();
+    if std::env::var_os("STEPGATE_BLESS").is_some() {
+        fs::write(path, &text).unwrap();
+    }
+    assert_eq!(fs::read_to_string(path).unwrap(), text, "run again with STEPGATE_BLESS=1");
+    assert_eq!(load(&text, &[]).unwrap(), Config::default());
+}
+
+#[test]
+fn every_key_of_the_sample_has_its_default_and_can_be_set() {
+    // A label cannot be empty.
+    let text = set_all(&sample().unwrap()).replace("adds = \"\"", "adds = \"secret\"");
+    let set: toml::Table = toml::from_str(&text).unwrap();
+    toml::from_str::<Config>(&text).unwrap();
+    for (name, section) in toml::Table::try_from(Config::default()).unwrap() {
+        // What the operator names has no default; one of each is in the sample.
+        match name.as_str() {
+            "servers" | "schedule" | "detect" | "directory" => {
+                assert_eq!(set[&name].as_table().unwrap().len(), 1);
+            }
+            "notify" => assert_eq!(set[&name].as_array().unwrap().len(), 1),
+            "otlp" => {
+                let mut set = set[&name].as_table().unwrap().clone();
+                let headers = set.insert("headers".to_owned(), toml::Table::new().into());
+                assert_eq!(headers.unwrap().as_table().unwrap().len(), 1);
+                assert_eq!(toml::Value::from(set), section);
+            }
+            _ => assert_eq!(set[&name], section, "{name}"),
+        }
+    }
+    let server = set["servers"]["NAME"].as_table().unwrap();
+    let tool = server["tools"]["NAME"].as_table().unwrap();
+    assert!(server.contains_key("timeout_ms") && tool.contains_key("redacted"), "{server:?}");
+}
+
+#[test]
+fn every_range_and_every_choice_stands_above_its_key() {
+    let text = sample().unwrap();
+    for (section, key, least, most) in RANGES {
+        let section = text.split(&format!("\n[{section}]\n")).nth(1).unwrap();
+        let above = section.split(&format!("\n#{key} = ")).next().unwrap();
+        let above = above.lines().last().unwrap();
+        assert_eq!(above, format!("# From {least} to {most}."), "{key}");
+    }
+    let choice = "#   \"json\": One JSON object a line, for machines.\n#format = \"text\"\n";
+    assert!(text.contains(choice), "{text}");
 }

@@ -164,10 +164,17 @@ fn print_events(dossier: &Dossier, belongs: impl Fn(&Event) -> bool) -> anyhow::
     Ok(())
 }
 
-/// The members of an event that the head of the page does not show.
+/// The members of an event that neither the head of the page nor an entry shows.
 fn details(payload: &Value) -> String {
-    const KNOWN: [&str; 6] =
-        ["approval_digest", "approval_id", "args", "expires_at", "principal_id", "tool"];
+    const KNOWN: [&str; 7] = [
+        "approval_digest",
+        "approval_id",
+        "args",
+        "expires_at",
+        "in_force",
+        "principal_id",
+        "tool",
+    ];
     let members = payload.as_object().into_iter().flatten();
     let details =
         members.filter(|(name, value)| !KNOWN.contains(&name.as_str()) && !value.is_null());
@@ -179,7 +186,7 @@ fn details(payload: &Value) -> String {
 }
 
 /// Events that say something that neither an entry nor the record says.
-const TOLD: [EventType; 8] = [
+const TOLD: [EventType; 11] = [
     EventType::ApprovalRequested,
     EventType::ApprovalGranted,
     EventType::ApprovalDenied,
@@ -188,6 +195,9 @@ const TOLD: [EventType; 8] = [
     EventType::RunRecovered,
     EventType::LateResult,
     EventType::RunResolved,
+    EventType::PolicyDiffers,
+    EventType::BudgetReserved,
+    EventType::BudgetReleased,
 ];
 
 /// A late result comes after the record.

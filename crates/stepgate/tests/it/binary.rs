@@ -108,7 +108,7 @@ fn decides(command: &Command) -> bool {
     let is_here = !args.contains(&"--url") && !args.contains(&"--token-file");
     let words = (words.first().copied(), words.get(1).copied());
     let decides = match words {
-        (Some("approve" | "deny" | "chat"), _) => true,
+        (Some("approve" | "deny" | "chat" | "stop" | "lift"), _) => true,
         (Some("token" | "grants"), Some("create" | "revoke")) => true,
         (Some("tools"), Some("accept")) | (Some("runs"), Some("resolve")) => true,
         (_, _) => false,

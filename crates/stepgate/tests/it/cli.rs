@@ -337,7 +337,7 @@ fn characters_of_control_do_not_make_evidence_look_forged() {
 #[test]
 fn every_command_has_examples_in_its_help() {
     let place = Place::new();
-    let commands: [&[&str]; 13] = [
+    let commands: [&[&str]; 17] = [
         &[],
         &["step"],
         &["run"],
@@ -351,6 +351,10 @@ fn every_command_has_examples_in_its_help() {
         &["doctor"],
         &["bench"],
         &["completions"],
+        &["config"],
+        &["config", "sample"],
+        &["man"],
+        &["ready"],
     ];
     for command in commands {
         let mut args = command.to_vec();
@@ -366,6 +370,56 @@ fn completions_are_printed_for_every_common_shell() {
         let output = Place::new().stepgate(["completions", shell], "");
         assert!(output.code == 0 && output.stdout.contains("stepgate"), "{shell}");
     }
+}
+
+#[test]
+fn every_command_has_its_manual_page() {
+    let place = Place::new();
+    let directory = tempfile::TempDir::new().unwrap();
+    let pages = directory.path().to_str().unwrap();
+    assert_eq!(place.stepgate(["man", pages], "").code, 0);
+    let page = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
+    let help = place.stepgate(["--help"], "").stdout;
+    let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let commands = listed.lines().filter_map(|line| line.strip_prefix("  "));
+    let commands: Vec<&str> = commands.filter_map(|line| line.split(' ').next()).collect();
+    let commands = commands.into_iter().filter(|name| !["", "help"].contains(name));
+    let mut count = 0;
+    for command in commands {
+        assert!(page(&format!("stepgate-{command}.1")).contains("Examples:"), "{command}");
+        count += 1;
+    }
+    assert!(count > 30, "{count} commands: {listed}");
+    assert!(page("stepgate-runs-show.1").contains(".SH SYNOPSIS"));
+    let nowhere = place.stepgate(["man", &format!("{pages}/none")], "");
+    assert_eq!(nowhere.code, 1);
+    assert!(nowhere.stderr.contains("cannot write manual pages into"), "{nowhere:?}");
+}
+
+#[test]
+fn a_gateway_is_ready_for_those_who_ask_on_its_directory_and_at_its_address() {
+    let place = Place::new();
+    assert_eq!(place.stepgate(["ready"], "").code, 1, "there is no directory");
+    let gateway = Gateway::start(&place);
+    let ready = place.stepgate(["ready"], "");
+    assert_eq!((ready.code, ready.stdout.as_str()), (0, "ready\n"), "{ready:?}");
+    let elsewhere = Place::with(vec![("STEPGATE_TOKEN", gateway.agent.clone().into())]);
+    let elsewhere = elsewhere.stepgate(["--url", &gateway.url(), "ready", "--json"], "");
+    assert_eq!((elsewhere.code, elsewhere.stdout.as_str()), (0, "{\"status\":\"ready\"}\n"));
+    drop(gateway);
+    let gone = place.stepgate(["ready"], "");
+    assert_eq!(gone.code, 1);
+    assert!(gone.stderr.contains("no gateway serves"), "{gone:?}");
+}
+
+#[test]
+fn the_sample_configuration_is_printed_and_starts_a_gateway() {
+    let place = Place::new();
+    let sample = place.stepgate(["config", "sample"], "").stdout;
+    fs::create_dir_all(place.path()).unwrap();
+    fs::write(place.path().join("stepgate.toml"), &sample).unwrap();
+    let gateway = Gateway::start(&place);
+    assert_eq!(gateway.send("GET", "/readyz", "", "").status, 200);
 }
 
 #[test]

@@ -1,14 +1,16 @@
 //! The binary, killed with SIGKILL at random moments, again and again on one data directory.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::binary::Place;
 use crate::gate::proposal;
+use crate::http_client::Gateway;
 use crate::random::Random;
+use crate::scene::{kill, python};
 
 const KILLS: u32 = 200;
 /// More than a process can answer before it is killed.
@@ -87,4 +89,26 @@ fn a_killed_gateway_loses_nothing_and_repeats_nothing() {
     assert_eq!(verified.code, 0, "{}", verified.stdout);
     println!("killed {KILLS} times, {} steps answered, seed {seed:#x}", answered.len());
     assert!(answered.len() > 500, "{}", answered.len());
+}
+
+/// Also in the life in which the gateway created its database.
+#[test]
+fn a_program_that_opens_and_closes_the_database_of_a_gateway_takes_nothing_away() {
+    let place = Place::new();
+    for life in 0..2 {
+        let gateway = Gateway::start(&place);
+        assert_eq!(gateway.propose(&nth(3 * life)).status, 200);
+        let look = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM events').fetchall()";
+        let database = place.path().join("stepgate.db");
+        let looked = Command::new(python()).arg("-c").arg(look).arg(&database).status().unwrap();
+        assert!(looked.success());
+        let rename = nth(3 * life + 1);
+        let answer = gateway.propose(&rename).body;
+        assert!(answer.contains("SUCCESS"), "{answer}");
+        kill(gateway);
+        let gateway = Gateway::start(&place);
+        // Done again, it would fail: the file is not there any more.
+        assert_eq!(gateway.propose(&rename).body, answer, "life {life}");
+        kill(gateway);
+    }
 }

@@ -6,6 +6,7 @@ mod coverage;
 mod faults;
 mod limits;
 pub(crate) mod readme;
+mod tutorial;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,10 +24,11 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The folders of all crates, shipped and for development.
+/// The folders of all crates, shipped and for development. Not all of `dev` is a crate: `dev/agentdojo` is Python.
 pub(crate) fn members() -> Vec<PathBuf> {
     let entries = ["crates", "dev"].map(|folder| fs::read_dir(root().join(folder)).unwrap());
-    entries.into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
+    let folders = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
+    folders.filter(|folder| folder.join("Cargo.toml").is_file()).collect()
 }
 
 pub(crate) fn read(path: impl AsRef<Path>) -> String {
@@ -174,6 +176,7 @@ fn every_key_of_the_configuration_has_its_row_with_its_default_and_its_most() {
         ("agent", "AgentConfig"),
         ("policy", "PolicyConfig"),
         ("store", "StoreConfig"),
+        ("otlp", "OtlpConfig"),
     ];
     for (section, definition) in sections {
         let properties = schema["$defs"][definition]["properties"].as_object().unwrap();
@@ -203,7 +206,8 @@ fn every_key_of_the_configuration_has_its_row_with_its_default_and_its_most() {
 
 /// A number as people read it.
 fn written(key: &str, value: u64) -> String {
-    const MEBIBYTE: u64 = 1024 * 1024;
+    const UNITS: [(u64, &str); 4] =
+        [(1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB")];
     const DAY_MS: u64 = 24 * 60 * 60 * 1000;
     if key.ends_with("_ms") {
         match value {
@@ -213,9 +217,9 @@ fn written(key: &str, value: u64) -> String {
             _ => format!("{value} ms"),
         }
     } else if key.contains("_bytes_") {
-        match value {
-            _ if value.is_multiple_of(MEBIBYTE) => format!("{} MiB", value / MEBIBYTE),
-            _ => format!("{value} bytes"),
+        match UNITS.iter().find(|(unit, _)| value.is_multiple_of(*unit)) {
+            Some((unit, name)) => format!("{} {name}", value / unit),
+            None => format!("{value} bytes"),
         }
     } else {
         value.to_string()
@@ -235,6 +239,10 @@ fn pages() -> Vec<PathBuf> {
     ]
     .map(PathBuf::from)
     .to_vec();
+    let examples = fs::read_dir(root().join("policies/examples")).unwrap();
+    let examples =
+        examples.map(|entry| Path::new("policies/examples").join(entry.unwrap().file_name()));
+    pages.extend(examples.map(|example| example.join("README.md")));
     for folder in ["docs", "docs/clients", "docs/decisions", "docs/errors"] {
         let entries = fs::read_dir(root().join(folder)).unwrap();
         let names = entries.map(|entry| Path::new(folder).join(entry.unwrap().file_name()));
@@ -270,6 +278,16 @@ fn every_relative_link_leads_to_a_file_and_its_heading() {
         }
     }
     assert!(count >= 10, "{count} links");
+}
+
+#[test]
+fn every_page_of_the_documentation_is_in_the_summary_of_the_site() {
+    let summary = read("docs/SUMMARY.md");
+    for page in pages().into_iter().filter(|page| page.starts_with("docs")) {
+        let page = page.strip_prefix("docs").unwrap().to_str().unwrap();
+        let is_listed = summary.contains(&format!("]({page})"));
+        assert!(is_listed || page == "SUMMARY.md", "docs/{page} is not in docs/SUMMARY.md");
+    }
 }
 
 /// The name under which a heading is linked.
@@ -320,6 +338,6 @@ fn every_decision_that_the_code_cites_has_its_page() {
 fn is_path(text: &str) -> bool {
     let first = text.split('/').next().unwrap();
     let is_plain = !text.contains([' ', '*', '…', '<', '?', '{', '\n']);
-    let top = ["crates", "dev", "docs", "schemas", "test_vectors"];
+    let top = ["crates", "deploy", "dev", "docs", "schemas", "test_vectors"];
     is_plain && text.contains('/') && top.contains(&first) && !text.contains("TARGET")
 }

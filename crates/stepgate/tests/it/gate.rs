@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use stepgate_core::action::CoreCall;
 use stepgate_core::approvers::Groups;
 use stepgate_core::consent_cache::Consents;
+use stepgate_core::fact_sources::FactSources;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;
@@ -202,6 +203,7 @@ pub(crate) fn gate(store: Arc<dyn Store>, sandbox: &Path) -> Gate {
         doubts: Doubts::default(),
         groups: Groups::default(),
         consents: Consents::default(),
+        facts: FactSources::default(),
     }
 }
 

@@ -286,8 +286,9 @@ fn policies_that_were_loaded_for_another_definition_of_a_tool_deny_it() {
     let shown = scene.stepgate(&["runs", "show", "last"]);
     let why = "not the one that the policies in force were loaded for";
     assert!(shown.stdout.contains(why), "{}", shown.stdout);
-    // With policies that can be loaded they are asked about a million.
-    fs::write(&file, small.replace("< 100", "> 100")).unwrap();
+    // With policies that can be loaded they are asked about a million. At once: half a file is a set, too.
+    fs::write(scene.file("new"), small.replace("< 100", "> 100")).unwrap();
+    fs::rename(scene.file("new"), &file).unwrap();
     gateway.until_it_says("policies reloaded");
     assert_eq!(pay(&gateway).status, 200);
     drop(gateway);

@@ -18,17 +18,22 @@ use crate::http_client::{Gateway, PATIENCE, Reply, exchange, proposal, request};
 use crate::terminal::at_a_terminal;
 
 /// A copy of the example, so that nothing is written into the repository, and a data directory.
-struct Home {
+pub(crate) struct Home {
     copy: TempDir,
-    place: Place,
+    pub(crate) place: Place,
 }
 
 impl Home {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let copy = TempDir::new().unwrap();
         let config = copy_example(copy.path()).join("stepgate.toml");
         let variables = vec![("STEPGATE_CONFIG", config.into_os_string()), ("PATH", path())];
         Self { copy, place: Place::with(variables) }
+    }
+
+    /// The directory of the example.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.copy.path().join("examples/home")
     }
 
     /// `stepgate` and these words, as they are typed.
@@ -89,7 +94,7 @@ fn copy_example(base: &Path) -> PathBuf {
 }
 
 /// The search path with the binary and the example's server in front.
-fn path() -> OsString {
+pub(crate) fn path() -> OsString {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = Path::new(env!("CARGO_BIN_EXE_stepgate")).parent().unwrap();

@@ -130,42 +130,6 @@ fn a_body_beyond_every_limit_is_refused_while_it_comes() {
 }
 
 #[test]
-fn one_connection_too_many_is_told_so() {
-    let gateway = Gateway::start(&place_with("[serve]\nconnections_max = 2\n"));
-    let idle: Vec<_> = (0..2).map(|_| TcpStream::connect(gateway.address).unwrap()).collect();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        let reply = exchange(gateway.address, b"");
-        if let Some(reply) = reply {
-            assert_eq!((reply.status, &reply.json()["code"]), (503, &json!("UNAVAILABLE")));
-            break;
-        }
-        assert!(Instant::now() < deadline);
-    }
-    drop(idle);
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while exchange(gateway.address, request("GET", "/healthz", "", &[], "").as_bytes())
-        .is_none_or(|reply| reply.status != 200)
-    {
-        assert!(Instant::now() < deadline);
-    }
-}
-
-#[test]
-fn the_owner_gets_in_when_others_have_taken_every_place() {
-    let place = place_with("[serve]\nconnections_max = 2\n");
-    let gateway = Gateway::start(&place);
-    let idle: Vec<_> = (0..2).map(|_| TcpStream::connect(gateway.address).unwrap()).collect();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while exchange(gateway.address, b"").is_none_or(|reply| reply.status != 503) {
-        assert!(Instant::now() < deadline);
-    }
-    let listed = place.stepgate(["token", "list"], "");
-    assert_eq!(listed.code, 0, "{listed:?}");
-    drop(idle);
-}
-
-#[test]
 fn a_request_is_one_request_and_its_path_is_what_it_says() {
     let place = Place::new();
     let gateway = Gateway::start(&place);

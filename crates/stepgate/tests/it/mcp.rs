@@ -2,7 +2,7 @@
 
 mod approvals;
 mod beside;
-mod client;
+pub(crate) mod client;
 mod cut;
 mod door;
 mod hostile;

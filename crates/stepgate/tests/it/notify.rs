@@ -1,7 +1,7 @@
 //! Notifications: a gateway as a process of its own, and receivers that a test holds in its hands.
 
 mod nodes;
-mod receivers;
+pub(crate) mod receivers;
 
 use std::collections::BTreeSet;
 use std::fs;

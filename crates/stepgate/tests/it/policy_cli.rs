@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::binary::Place;
 use crate::gate::proposal;
+use crate::unfolded::Unfolded;
 
 /// A directory with the policies of a first start, in which something has happened.
 fn used() -> Place {
@@ -121,6 +122,35 @@ fn replay_shows_every_decision_that_would_change_and_changes_none() {
     assert_eq!(replay(only), [row("DELETE_FILE", "deny"), row("WRITE_FILE", "deny")]);
     assert_eq!(place.stepgate(["runs", "--json"], "").stdout.lines().count(), 4);
     assert_eq!(place.stepgate(["verify"], "").code, 0);
+}
+
+#[test]
+fn replay_fails_on_request_where_a_decision_would_change_or_a_run_cannot_be_read() {
+    let place = used();
+    let changed = tempfile::TempDir::new().unwrap();
+    let replay = |text: &str, flags: &[&str]| {
+        fs::write(changed.path().join("all.cedar"), text).unwrap();
+        let args = [&["policy", "replay", changed.path().to_str().unwrap()], flags].concat();
+        place.stepgate(args, "").code
+    };
+    let all = "permit (principal, action in Action::\"core\", resource);\n";
+    let only = "permit (principal, action == Action::\"THINK\", resource);\n";
+    assert_eq!((replay(all, &[]), replay(only, &[])), (0, 0));
+    let rows: [(&str, &[&str], i32); 4] = [
+        (all, &["--fail-on-change"], 0),
+        (only, &["--fail-on-change"], 15),
+        (only, &["--fail-on-change", "--json"], 15),
+        // The newest decision is to think, which both permit.
+        (only, &["--fail-on-change", "--limit", "1"], 0),
+    ];
+    for (text, flags, expected) in rows {
+        assert_eq!(replay(text, flags), expected, "{text} {flags:?}");
+    }
+    let connection = Unfolded::open(&place.database());
+    let tamper = "DROP TRIGGER chunks_no_delete; UPDATE journal SET artifact = '{}'";
+    connection.execute_batch(tamper).unwrap();
+    drop(connection);
+    assert_eq!((replay(all, &[]), replay(all, &["--fail-on-change"])), (0, 1));
 }
 
 #[test]

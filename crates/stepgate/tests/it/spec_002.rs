@@ -529,7 +529,7 @@ async fn recovery_of_core_traces_leaves_those_of_tool_servers_alone() {
 
 #[tokio::test]
 async fn what_policy_decided_in_the_past_can_be_asked_again() {
-    use stepgate_core::history::{Ruling, past_decision};
+    use stepgate_core::history::{PastDecision, Ruling, past_decision};
     let mut house = House::new();
     let caps = |max: i64| std::collections::BTreeMap::from([("volume".to_owned(), max)]);
     let (capped, approval_id) = house.ask(1, json!({ "volume": 90 })).await;
@@ -552,7 +552,8 @@ async fn what_policy_decided_in_the_past_can_be_asked_again() {
         assert_eq!(past.as_ref().map(|past| past.ruling.clone()), expected);
         let Some(past) = past else { continue };
         let policy = HomeRules { volume_max: Some(10) };
-        let request = PolicyRequest { principal_id: &past.principal_id, call: &past.call };
+        let PastDecision { principal_id, call, facts, .. } = &past;
+        let request = PolicyRequest { principal_id, call, facts };
         let now = Ruling::of(&policy.decide(request), &past.call);
         let changed = match expected.unwrap() {
             Ruling::RequireApproval(_) => now == Ruling::RequireApproval(caps(10)),

@@ -34,6 +34,7 @@ use stepgate_store::sqlite::SqliteStore;
 use crate::gate::{
     Act, Acting, AskAlways, CountingWorld, DenyAll, Fixture, StopsAt, gate, id, proposal, submit,
 };
+use crate::unfolded::Unfolded;
 
 fn write(number: u32) -> String {
     proposal(number, "WRITE_FILE", json!({"path": "/sandbox/a.txt", "content": "once"}))
@@ -307,7 +308,7 @@ async fn halted(change: &str, whose: fn(&Halted) -> RunId) -> Halted {
     fixture.gate.store = Arc::new(MemoryStore::new());
     let mut halted = Halted { interrupted, paused, fixture, _place: place };
 
-    let stranger = rusqlite::Connection::open(&path).unwrap();
+    let stranger = Unfolded::open(&path);
     let triggers: Vec<String> = stranger
         .prepare("SELECT name FROM sqlite_schema WHERE type = 'trigger'")
         .unwrap()

@@ -30,6 +30,7 @@ use stepgate_store::sqlite::SqliteStore;
 use tempfile::TempDir;
 
 use crate::gate::{Acting, AskAlways, CountingWorld, Fixture, StopsAt, agent, proposal, submit};
+use crate::unfolded::{PARTS, Unfolded};
 
 /// An id that no row has.
 fn fresh() -> uuid::Uuid {
@@ -123,7 +124,13 @@ impl Tampered {
         tampered
     }
 
-    fn connect(&self) -> Connection {
+    /// With the tables `journal`, `records` and `checkpoints`, whose rows are packed again afterwards.
+    fn connect(&self) -> Unfolded {
+        Unfolded::over(self.connect_plainly())
+    }
+
+    /// With the tables as the file has them.
+    fn connect_plainly(&self) -> Connection {
         let connection = Connection::open(self.place.path().join("stepgate.db")).unwrap();
         connection.execute_batch("PRAGMA ignore_check_constraints = ON").unwrap();
         connection
@@ -218,16 +225,7 @@ fn other_character(text: &str) -> String {
     format!("{}{other}{}", &text[..at], text.get(at + 1..).unwrap_or_default())
 }
 
-const TABLES: [&str; 8] = [
-    "journal",
-    "records",
-    "checkpoints",
-    "events",
-    "approvals",
-    "tool_runs",
-    "effects",
-    "sessions",
-];
+const TABLES: [&str; 6] = ["chunks", "events", "approvals", "tool_runs", "effects", "sessions"];
 
 #[tokio::test]
 async fn the_untouched_database_verifies() {
@@ -246,6 +244,10 @@ async fn every_changed_value_of_every_row_is_found() {
             let tampered = Tampered::copy_of(original.path());
             tasks.push(tokio::spawn(async move { change_every_value(tampered, table).await }));
         }
+        for (_, table, _, columns) in PARTS {
+            let tampered = Tampered::copy_of(original.path());
+            tasks.push(tokio::spawn(change_every_part(tampered, table, columns)));
+        }
     }
     let mut tried = 0;
     for task in tasks {
@@ -255,21 +257,53 @@ async fn every_changed_value_of_every_row_is_found() {
     assert!(tried > 3_000, "{tried}");
 }
 
-/// Changes one value after the other, and back. Says how many.
-async fn change_every_value(tampered: Tampered, table: &str) -> usize {
+/// The same of what is packed in chunks.
+async fn change_every_part(tampered: Tampered, table: &str, columns: &str) -> usize {
     let rows: i64 = tampered
         .connect()
         .query_row(&format!("SELECT max(position) FROM {table}"), [], |row| row.get(0))
         .unwrap();
     let mut tried = 0;
-    for (column, declared) in columns_with_types(&tampered.connect(), table) {
+    for column in columns.split(", ") {
+        let update = format!("UPDATE {table} SET {column} = ?1 WHERE position = ?2");
         for position in 1..=rows {
             let select = format!("SELECT {column} FROM {table} WHERE position = ?1");
             let before: Cell =
                 tampered.connect().query_row(&select, [position], |row| row.get(0)).unwrap();
+            let database = tampered.place.path().join("stepgate.db");
+            let untouched = std::fs::read(&database).unwrap();
+            for after in changes(column, "TEXT", &before) {
+                let connection = tampered.connect();
+                connection.execute(&update, params![after, position]).unwrap();
+                if connection.fold().is_err() {
+                    continue;
+                }
+                let problems = tampered.report(&[]).await.problems;
+                let what = format!("{table}.{column} of row {position}: {before:?} {after:?}");
+                assert!(!problems.is_empty(), "{what}");
+                std::fs::write(&database, &untouched).unwrap();
+                tried += 1;
+            }
+        }
+    }
+    assert_eq!(tampered.report(&[]).await.problems, []);
+    tried
+}
+
+/// Changes one value after the other, and back. Says how many.
+async fn change_every_value(tampered: Tampered, table: &str) -> usize {
+    let connect = || tampered.connect_plainly();
+    let rows: i64 = connect()
+        .query_row(&format!("SELECT max(position) FROM {table}"), [], |row| row.get(0))
+        .unwrap();
+    let mut tried = 0;
+    for (column, declared) in columns_with_types(&connect(), table) {
+        for position in 1..=rows {
+            let select = format!("SELECT {column} FROM {table} WHERE position = ?1");
+            let before: Cell = connect().query_row(&select, [position], |row| row.get(0)).unwrap();
             let update = format!("UPDATE {table} SET {column} = ?1 WHERE position = ?2");
             for after in changes(&column, &declared, &before) {
-                if tampered.connect().execute(&update, params![after, position]).is_err() {
+                if connect().execute(&update, params![after, position]).is_err() {
                     // The column is never empty, or another row has this value: it could not be
                     // there twice.
                     continue;
@@ -281,7 +315,7 @@ async fn change_every_value(tampered: Tampered, table: &str) -> usize {
                 assert!(!found.is_empty(), "{what}");
                 let is_elsewhere = column == "position";
                 let at = if is_elsewhere { after } else { Cell::Integer(position) };
-                tampered.connect().execute(&update, params![before, at]).unwrap();
+                connect().execute(&update, params![before, at]).unwrap();
                 tried += 1;
             }
         }
@@ -347,7 +381,7 @@ async fn a_trigger_or_index_that_is_gone_changed_or_added_is_found() {
         connection.execute_batch(&sql).unwrap();
         assert_eq!(report(&path, &[]).await.problems, [], "{name}");
     }
-    let added = "CREATE TRIGGER quiet AFTER INSERT ON journal BEGIN SELECT 1; END";
+    let added = "CREATE TRIGGER quiet AFTER INSERT ON chunks BEGIN SELECT 1; END";
     connection.execute_batch(added).unwrap();
     let problems = report(&path, &[]).await.problems;
     assert_eq!(problems, only("the trigger quiet is not one of ours".into()));
@@ -372,6 +406,7 @@ async fn a_record_that_says_other_than_its_payload_is_found_whatever_its_digests
         let digest = Digest::of_bytes(forged.as_bytes()).to_string();
         let update = "UPDATE records SET record = ?1, record_digest = ?2 WHERE position = 1";
         connection.execute(update, [&forged, &digest]).unwrap();
+        drop(connection);
         let problems = tampered.report(&[]).await.problems;
         let what = format!("{named} does not follow from the rest");
         assert!(problems.iter().any(|problem| problem.what == what), "{named}: {problems:?}");
@@ -386,7 +421,7 @@ async fn every_deleted_row_is_found() {
 }
 
 async fn delete_every_row(original: &Path) {
-    for table in TABLES {
+    for table in TABLES.into_iter().chain(PARTS.map(|(_, table, ..)| table)) {
         let rows: i64 = Tampered::copy_of(original)
             .connect()
             .query_row(&format!("SELECT max(position) FROM {table}"), [], |row| row.get(0))
@@ -438,6 +473,7 @@ async fn swapped_rows_are_found() {
             connection.execute(&update, params![fourth, 3]).unwrap();
             connection.execute(&update, params![third, 4]).unwrap();
         }
+        drop(connection);
         let problems = tampered.report(&[]).await.problems;
         assert!(!problems.is_empty(), "{table}.{column}");
     }
@@ -459,6 +495,7 @@ async fn an_old_entry_that_is_played_again_is_found() {
     let copy =
         format!("INSERT INTO journal SELECT {} FROM journal WHERE position = 4", names.join(", "));
     assert_eq!(connection.execute(&copy, []).unwrap(), 1);
+    drop(connection);
     assert!(!tampered.report(&[]).await.problems.is_empty());
 }
 
@@ -504,6 +541,7 @@ async fn a_checkpoint_of_another_session_is_found_whatever_its_digest() {
                WHERE position = 1";
     let row = params![text, Digest::of_bytes(text.as_bytes()).to_string()];
     assert_eq!(connection.execute(sql, row).unwrap(), 1);
+    drop(connection);
     let problems = tampered.report(&[]).await.problems;
     assert!(problems.iter().any(|problem| problem.place.contains("checkpoints")), "{problems:?}");
 }
@@ -635,6 +673,7 @@ async fn a_consistent_cut_of_the_tail_stands_alone_and_falls_against_saved_heads
             [],
         )
         .unwrap();
+    drop(connection);
     assert_eq!(tampered.report(&[]).await.problems, [], "the documentation says so");
     let problems = tampered.report(&saved).await.problems;
     assert_eq!(problems.len(), 1, "{problems:?}");

@@ -1,7 +1,7 @@
 //! TLS on both ends: the address of a gateway, and the command line that asks one.
 
 mod asking;
-mod authority;
+pub(crate) mod authority;
 mod console;
 mod hidden_key;
 mod listening;

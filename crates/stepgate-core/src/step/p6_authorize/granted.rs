@@ -3,7 +3,7 @@
 use super::super::Stop;
 use super::super::p5_validate_args::ValidatedArgs;
 use super::super::p8_record::Trail;
-use super::{AuthorizedRequest, Ground, Question, append_decision, authorized, make_ready};
+use super::{AuthorizedRequest, Ground, Judged, Question, append_decision, authorized, make_ready};
 use crate::consent_cache::{AskedCall, GrantUse};
 use crate::event::EventType;
 use crate::event::payload::GrantUsed;
@@ -12,7 +12,7 @@ use crate::ids::RunId;
 use crate::journal::artifact::{DecisionMeta, Verdict};
 use crate::ports::StoreError;
 
-/// Authorizes a call under a grant, or returns the arguments where no grant covers it: then a person is
+/// Authorizes a call under a grant, or returns it where no grant covers it: then a person is
 /// asked.
 ///
 /// Decision and use become durable together, before the call: a use that another step has taken meanwhile
@@ -21,18 +21,19 @@ pub(super) async fn authorize(
     gate: &Gate,
     trail: &mut Trail,
     question: &Question,
-    args: ValidatedArgs,
-) -> Result<Result<AuthorizedRequest, ValidatedArgs>, Stop> {
+    judged: Judged,
+) -> Result<Result<AuthorizedRequest, Judged>, Stop> {
+    let args = &judged.args;
     let (principal_id, executor_id) = (trail.principal_id().clone(), gate.executor_of(&args.call));
     let call = args.bound(&principal_id, executor_id.as_deref());
     let asked = AskedCall { call, required: &question.required, groups: &gate.groups };
     if take_use(gate, &asked).await?.is_none() {
-        return Ok(Err(args));
+        return Ok(Err(judged));
     }
     // A server's permit may take long: whether the grant is still good is asked afterwards.
-    let Ok(ready) = make_ready(gate, &args.call).await else { return Ok(Err(args)) };
+    let Ok(ready) = make_ready(gate, &args.call).await else { return Ok(Err(judged)) };
     while let Some(taken) = take_use(gate, &asked).await? {
-        let before = trail.undecided();
+        let before = trail.uncommitted();
         let ground = ground_of(&question.ground, &taken);
         let decision = append_decision(gate, trail, Verdict::Approve, ground)?;
         if decision.ts >= taken.expires_at {
@@ -42,14 +43,14 @@ pub(super) async fn authorize(
         let payload = GrantUsed { grant_id: taken.grant_id, grant_use: taken.number };
         trail.note_as(gate, taken.event_id(), EventType::GrantUsed, payload);
         match trail.commit_decision(gate).await {
-            Ok(()) => return Ok(Ok(authorized(trail, args, ready, decision))),
+            Ok(()) => return Ok(Ok(authorized(trail, judged, ready, decision))),
             Err(Stop::Fault(_)) if is_taken(gate, trail.run_id(), &taken).await? => {
                 trail.take_back(before)
             }
             Err(stop) => return Err(stop),
         }
     }
-    Ok(Err(args))
+    Ok(Err(judged))
 }
 
 /// Whether the grant that a run has used before a crash still covers its call: the use is recorded, and the

@@ -1,13 +1,14 @@
 //! A person's part in AUTHORIZE: the question, and the decision.
 
 use std::collections::BTreeSet;
+use tracing::instrument;
 
 use super::super::p5_validate_args::ValidatedArgs;
-use super::super::p8_record::Trail;
+use super::super::p8_record::{Asker, Trail};
 use super::super::{Refused, Stop};
 use super::{
-    AuthorizedRequest, Ground, Question, Ready, Ruling, append_decision, authorized, decision,
-    judge, make_ready,
+    AuthorizedRequest, Ground, Judged, Question, Ready, Ruling, append_decision, ask_again,
+    authorized, decision, judge, make_ready,
 };
 use crate::approval::{Approval, ApprovalContext, ApprovalStatus, Resolution, StoredContext};
 use crate::approvers;
@@ -20,6 +21,7 @@ use crate::journal::artifact::{DecisionMeta, Verdict};
 use crate::journal::{Artifact, Sealed};
 use crate::json::{Value, canonical};
 use crate::ports::ApprovalChange;
+use crate::spans::PHASE;
 use crate::time::Timestamp;
 
 /// Longest arguments that the event of a question repeats, in bytes. The approval has them in any length.
@@ -114,6 +116,7 @@ pub(super) async fn pause(
 /// The decision, its event, the approval and, where it is approved, the call become durable together: the next
 /// commit of the trail takes them all. `with` are others who have voted, and whose votes count beside this
 /// person's.
+#[instrument(target = PHASE, name = "AUTHORIZE", level = "debug", skip_all)]
 pub(in crate::step) async fn authorize_by_person(
     gate: &Gate,
     trail: &mut Trail,
@@ -127,9 +130,11 @@ pub(in crate::step) async fn authorize_by_person(
     let approver_ids = deciders(gate, trail.principal_id(), &approval, &said, with).await?;
     let (mut ground, granted) = match said.refusal {
         None => {
+            gate.consents.read_on(&*gate.store).await?;
+            refuse_stopped(gate, trail, &args)?;
             let mut people = approver_ids.clone();
             people.extend(said.approver_id.clone());
-            approve_call(gate, trail.principal_id(), args, asked, &people).await?
+            approve_call(gate, &trail.asker(), args, asked, &people).await?
         }
         Some(ref failure) => (not_approved(), Err(failure.clone())),
     };
@@ -151,7 +156,7 @@ pub(in crate::step) async fn authorize_by_person(
     };
     trail.note(gate, event_type, payload);
     trail.change_approval(ApprovalChange::Decide(decided));
-    Ok(granted.map(|(args, ready)| authorized(trail, args, ready, decision)))
+    Ok(granted.map(|(judged, ready)| authorized(trail, judged, ready, decision)))
 }
 
 /// Everyone who approved, where policies require certain people or more than one. An error where the person
@@ -181,6 +186,15 @@ async fn deciders(
     match approvers::are_enough(&asked.required, &gate.groups, &people) {
         true => Ok(people),
         false => Err(Refused::MorePeople),
+    }
+}
+
+/// Refuses to approve a call that a stop covers. The question stays open: once the stop is lifted, the person can
+/// approve.
+fn refuse_stopped(gate: &Gate, trail: &Trail, args: &ValidatedArgs) -> Result<(), Refused> {
+    match gate.consents.stopped(trail.parties(&args.call)) {
+        Some(why) => Err(Refused::Stopped(why)),
+        None => Ok(()),
     }
 }
 
@@ -233,31 +247,32 @@ impl Said {
 /// of a person. The call that would be sent now must be the one that the person saw.
 async fn approve_call(
     gate: &Gate,
-    principal_id: &PrincipalId,
+    asker: &Asker,
     args: ValidatedArgs,
     asked: &ApprovalContext,
     people: &BTreeSet<PrincipalId>,
-) -> Result<(Ground, Result<(ValidatedArgs, Ready), Failure>), Refused> {
+) -> Result<(Ground, Result<(Judged, Ready), Failure>), Refused> {
     let denied = |ground: Ground| {
         let why = Failure::PolicyViolation(ground.rationale.clone());
         (ground, Err(why))
     };
-    let (mut ground, args, ready) = match judge(gate, principal_id, args).await {
-        Ruling::Permit(ground, args, ready) => (ground, args, Ok(ready)),
+    let again = ask_again(gate, asker, args).await?;
+    let (mut ground, judged, ready) = match judge(gate, again).await {
+        Ruling::Permit(ground, judged, ready) => (ground, judged, Ok(ready)),
         // Policy may have become stricter since the question was asked.
         Ruling::Ask(Question { required, .. }, _)
             if !approvers::are_enough(&required, &gate.groups, people) =>
         {
             return Err(Refused::MorePeople);
         }
-        Ruling::Ask(Question { ground, .. }, args) => {
-            let ready = make_ready(gate, &args.call).await;
-            (ground, args, ready)
+        Ruling::Ask(Question { ground, .. }, judged) => {
+            let ready = make_ready(gate, &judged.args.call).await;
+            (ground, judged, ready)
         }
         Ruling::Deny(ground) => return Ok(denied(ground)),
     };
     Ok(match ready {
-        _ if Digest::of(&args.bound(principal_id, None)) != asked.call_digest => {
+        _ if Digest::of(&judged.args.bound(&asker.principal_id, None)) != asked.call_digest => {
             denied(Ground::of_rule("approval", "the call is no longer the one that was approved"))
         }
         Err(rule) => denied(Ground::of_rule("sandbox", rule)),
@@ -266,7 +281,7 @@ async fn approve_call(
         }
         Ok(ready) => {
             ground.rationale = "approved".into();
-            (ground, Ok((args, ready)))
+            (ground, Ok((judged, ready)))
         }
     })
 }

@@ -12,12 +12,14 @@ use super::super::p7_execute::Settlement;
 use super::super::{Answer, Recorded, Reply, Stop};
 use crate::action::CORE_SERVER;
 use crate::approval::{Approval, ApprovalStatus};
+use crate::budget::{BudgetChange, Charge, OverBudget};
+use crate::call::Call;
 use crate::digest::Digest;
 use crate::event::{self, Event, EventType, payload};
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::idempotency::Binding;
-use crate::ids::{ArtifactId, IdempotencyKey, PrincipalId, ProposalId, RunId};
+use crate::ids::{ArtifactId, IdempotencyKey, PrincipalId, ProposalId, RunId, SessionId};
 use crate::journal::artifact::Guarantee;
 use crate::journal::{Artifact, Journal, Reference, StateCode, StateError};
 use crate::json::{Map, Value, canonical};
@@ -25,6 +27,7 @@ use crate::machine::State;
 use crate::ports::{ApprovalChange, Dossier, Hold, KeyChange, Place, StepCommit, StoreError};
 use crate::record::{Record, RecordBody, args_summary};
 use crate::run::{Arrival, Run, Status};
+use crate::stop::CallParties;
 
 /// The data that a step collects on its way.
 pub(in crate::step) struct Trail {
@@ -48,16 +51,30 @@ pub(in crate::step) struct Trail {
     hold: Option<Hold>,
     /// How often the effect can have happened, as the effect states it.
     guarantee: Option<Guarantee>,
+    /// What the call has taken from budgets.
+    charges: Vec<Charge>,
+    /// What the next commit does to budgets.
+    budget_changes: Vec<BudgetChange>,
+    /// Whether the effect says that the call certainly did not happen.
+    did_not_happen: bool,
     /// The tool's error result.
     error_said: Option<String>,
     /// The original payload, where some of its arguments are redacted.
     sealed: Option<Arc<[u8]>>,
 }
 
-/// The state of a trail before a decision.
-pub(in crate::step) struct Undecided {
+/// Who asks, and in which session.
+pub(in crate::step) struct Asker {
+    pub(in crate::step) principal_id: PrincipalId,
+    pub(in crate::step) session_id: SessionId,
+    pub(in crate::step) step_index: u64,
+}
+
+/// The state of a trail before a commit that may be refused.
+pub(in crate::step) struct Uncommitted {
     journal: Journal,
     events: usize,
+    approval_change: Option<ApprovalChange>,
 }
 
 impl Trail {
@@ -77,6 +94,9 @@ impl Trail {
             may_be_called: false,
             hold: None,
             guarantee: None,
+            charges: Vec::new(),
+            budget_changes: Vec::new(),
+            did_not_happen: false,
             error_said: None,
             sealed: None,
         }
@@ -91,6 +111,7 @@ impl Trail {
             binding: dossier.binding.clone(),
             is_open: true,
             events_committed: events.len(),
+            charges: events.iter().filter_map(charged_by).collect(),
             events,
             approval: dossier.approval.clone(),
             ..Self::begin(dossier.run.arrival.clone())
@@ -101,8 +122,32 @@ impl Trail {
         self.arrival.run_id
     }
 
+    /// Who asks, and where.
+    pub(in crate::step) fn asker(&self) -> Asker {
+        let Arrival { principal_id, session_id, step_index, .. } = &self.arrival;
+        Asker {
+            principal_id: principal_id.clone(),
+            session_id: *session_id,
+            step_index: *step_index,
+        }
+    }
+
+    /// The run and its session.
+    pub(in crate::step) fn place(&self) -> Place {
+        Place { session_id: self.arrival.session_id, run_id: self.arrival.run_id }
+    }
+
     pub(in crate::step) fn principal_id(&self) -> &PrincipalId {
         &self.arrival.principal_id
+    }
+
+    /// The parties to a call of this step.
+    pub(in crate::step) fn parties<'a>(&'a self, call: &'a Call) -> CallParties<'a> {
+        CallParties {
+            principal_id: &self.arrival.principal_id,
+            session_id: self.arrival.session_id,
+            server: call.tool_server(),
+        }
     }
 
     pub(in crate::step) fn journal(&self) -> &Journal {
@@ -117,6 +162,7 @@ impl Trail {
     ) -> Result<Reference, StateError> {
         if let Artifact::ToolEffect(effect) = &artifact {
             self.guarantee = effect.meta.guarantee;
+            self.did_not_happen = effect.did_not_happen();
         }
         self.journal.advance(artifact, key)
     }
@@ -224,15 +270,21 @@ impl Trail {
         used.payload.get("grant_id")?.as_str()?.parse().ok()
     }
 
-    /// What a refused commit of a decision must not leave behind.
-    pub(in crate::step) fn undecided(&self) -> Undecided {
-        Undecided { journal: self.journal.clone(), events: self.events.len() }
+    /// What a refused commit must not leave behind.
+    pub(in crate::step) fn uncommitted(&self) -> Uncommitted {
+        Uncommitted {
+            journal: self.journal.clone(),
+            events: self.events.len(),
+            approval_change: self.approval_change.clone(),
+        }
     }
 
-    /// Goes back to before the decision: its commit was refused, and nothing was written.
-    pub(in crate::step) fn take_back(&mut self, before: Undecided) {
-        self.journal = before.journal;
-        self.events.truncate(before.events);
+    /// Goes back to before a commit that was refused: nothing was written.
+    pub(in crate::step) fn take_back(&mut self, before: Uncommitted) {
+        let Uncommitted { journal, events, approval_change } = before;
+        self.journal = journal;
+        self.events.truncate(events);
+        self.approval_change = approval_change;
     }
 
     /// Whether the call was sent a second time while the result of the first dispatch was unknown.
@@ -259,6 +311,8 @@ impl Trail {
         self.hold = None;
         self.guarantee = None;
         self.error_said = None;
+        self.charges.clear();
+        self.budget_changes.clear();
         self.events.clear();
         self.events_committed = 0;
         self.approval = None;
@@ -281,14 +335,32 @@ impl Trail {
 
 /// How the trail becomes durable.
 impl Trail {
-    /// Makes the call durable, before anything acts.
-    pub(in crate::step) async fn commit_call(&mut self, gate: &Gate) -> Result<(), Stop> {
+    /// Makes the call durable, before anything acts, together with what it takes from budgets. The inner error is a
+    /// budget that does not allow it: nothing was written.
+    pub(in crate::step) async fn commit_call(
+        &mut self,
+        gate: &Gate,
+        charges: Vec<Charge>,
+    ) -> Result<Result<(), OverBudget>, Stop> {
         let status = if self.was_approved() { Status::Approved } else { Status::Started };
+        for charge in &charges {
+            self.note(gate, EventType::BudgetReserved, charge);
+            self.budget_changes.push(BudgetChange::Reserve(charge.clone()));
+        }
         let committed = self.commit_opening(gate, status).await;
-        let was_not_written =
-            matches!(committed, Err(Stop::Fault(Fault::Store(StoreError::Unavailable(_)))));
+        let was_not_written = matches!(
+            committed,
+            Err(Stop::Fault(Fault::Store(StoreError::Unavailable(_) | StoreError::OverBudget(_))))
+        );
         self.may_be_called = !was_not_written;
-        committed
+        match committed {
+            Err(Stop::Fault(Fault::Store(StoreError::OverBudget(over)))) => Ok(Err(*over)),
+            committed => {
+                committed?;
+                self.charges = charges;
+                Ok(Ok(()))
+            }
+        }
     }
 
     /// Makes the request durable before anything is decided, unless it is durable already.
@@ -332,7 +404,11 @@ impl Trail {
                 // Read back before anything else: the journal has our last entry, or not.
                 let ours = self.journal.tail().entry_digest;
                 match gate.store.load_state(self.run_id()).await {
-                    Ok(Some(state)) if state.last_entry_digest == ours => Ok(()),
+                    Ok(Some(state)) if state.last_entry_digest == ours => {
+                        // The answer that was lost would have told what was added before this commit.
+                        let read = gate.consents.read_on(&*gate.store).await;
+                        read.map_err(|error| StoreError::AnswerLost(error.to_string()))
+                    }
                     Ok(Some(_) | None) => Err(StoreError::Unavailable(why)),
                     Err(_) => Err(StoreError::AnswerLost(why)),
                 }
@@ -353,6 +429,7 @@ impl Trail {
             entries: self.journal.take_pending(),
             approval: self.approval_change.take(),
             key: self.binding.clone().filter(|_| !self.is_open).map(KeyChange::Bind),
+            budgets: std::mem::take(&mut self.budget_changes),
             events: self.events.iter().skip(self.events_committed).cloned().collect(),
             sealed: self.sealed.clone().filter(|_| !self.is_open),
             ..StepCommit::at(place)
@@ -375,6 +452,17 @@ impl Trail {
     /// The tool's error result.
     pub(super) fn take_error(&mut self) -> Option<String> {
         self.error_said.take()
+    }
+
+    /// Gives back what the call took from budgets, where it certainly did not happen.
+    pub(super) fn give_back(&mut self, gate: &Gate) {
+        if !self.did_not_happen {
+            return;
+        }
+        for charge in std::mem::take(&mut self.charges) {
+            self.note(gate, EventType::BudgetReleased, &charge);
+            self.budget_changes.push(BudgetChange::Release(charge));
+        }
     }
 
     /// Removes the arguments of a refused proposal; keeps the other fields that could be read, and the
@@ -476,6 +564,12 @@ impl Trail {
             (error, _) => Stop::Fault(Fault::Store(error)),
         }
     }
+}
+
+/// What an event says that the call took from a budget.
+fn charged_by(event: &Event) -> Option<Charge> {
+    let is_charge = event.event_type == EventType::BudgetReserved;
+    is_charge.then(|| serde_json::from_value(event.payload.clone()).ok()).flatten()
 }
 
 #[cfg(test)]

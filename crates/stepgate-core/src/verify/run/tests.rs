@@ -126,15 +126,20 @@ fn a_call_that_is_not_the_request_is_found_in_a_journal_whose_digests_hold() {
 }
 
 #[test]
-fn a_run_opens_with_three_types_of_events_and_closes_with_three_others() {
+fn a_run_opens_with_five_types_of_events_and_closes_with_three_others() {
     let opening: Vec<_> =
         EventType::ALL.into_iter().filter(|it| part(*it) == Part::Opens).collect();
     let closing: Vec<_> =
         EventType::ALL.into_iter().filter(|it| part(*it) == Part::Closes).collect();
-    let [called, asked, used] =
-        [EventType::ToolCalled, EventType::ApprovalRequested, EventType::GrantUsed];
-    assert_eq!(opening.len(), 3);
-    assert!([called, asked, used].iter().all(|it| opening.contains(it)), "{opening:?}");
+    let expected = [
+        EventType::ToolCalled,
+        EventType::ApprovalRequested,
+        EventType::GrantUsed,
+        EventType::BudgetReserved,
+        EventType::PolicyDiffers,
+    ];
+    assert_eq!(opening.len(), expected.len());
+    assert!(expected.iter().all(|it| opening.contains(it)), "{opening:?}");
     let [done, failed, refused] =
         [EventType::ToolSucceeded, EventType::ToolFailed, EventType::PolicyViolation];
     assert_eq!(closing.len(), 3);

@@ -70,3 +70,24 @@ fn a_file_that_is_too_large_or_no_file_is_refused() {
     let files = PairFiles { certificate: directory.path().to_owned(), ..files };
     assert!(refused(&files).ends_with("is not a file"));
 }
+
+#[test]
+fn a_certificate_that_ends_soon_or_begins_later_is_found() {
+    const HOUR: u64 = 60 * 60;
+    let directory = tempfile::tempdir().unwrap();
+    // It is valid for two days, from about now on.
+    let tls = Tls::load(write_pair(directory.path())).unwrap();
+    let now = SystemTime::now();
+    for (at, found) in [
+        (now - Duration::from_secs(HOUR), Some("check the clock")),
+        (now + Duration::from_secs(HOUR), None),
+        (now + Duration::from_secs(31 * HOUR), None),
+        (now + Duration::from_secs(33 * HOUR), Some("in 0 days: renew it")),
+        // That it has ended is a warning of its own.
+        (now + Duration::from_secs(49 * HOUR), None),
+    ] {
+        let trouble = tls.trouble_at(at);
+        assert_eq!(trouble.is_some(), found.is_some(), "{trouble:?}");
+        assert!(trouble.unwrap_or_default().contains(found.unwrap_or_default()));
+    }
+}

@@ -257,3 +257,61 @@ async fn an_open_page_is_told_of_changes_until_its_login_ends() {
     assert!(body.frame().await.is_none(), "the stream goes on after the logout");
     assert_eq!(Browser::new(&house).get("/live").await.status, 303);
 }
+
+#[tokio::test]
+async fn every_page_says_what_is_stopped_and_operators_stop_and_lift() {
+    const BANNER: &str = "<b>Stopped:</b>";
+    let house = House::new().await;
+    let (approval, _) = house.ask(&house.alice, "d").await;
+    let [olga, anna] =
+        [Browser::of(&house, &house.olga).await, Browser::of(&house, &house.anna).await];
+    let pages = ["/", "/runs", "/stops", "/health", &format!("/approvals/{approval}")];
+    for page in pages {
+        assert!(!olga.get(page).await.body.contains(BANNER), "{page}");
+    }
+    let csrf = olga.csrf().await;
+    let stop = async |kind: &str, name: &str| {
+        let fields = [("csrf", csrf.as_str()), ("kind", kind), ("name", name), ("note", "odd")];
+        olga.post("/stops", &fields).await
+    };
+    for (kind, name) in
+        [("none", ""), ("all", "alice"), ("principal", ""), ("session", "x"), ("server", "a.b")]
+    {
+        let refused = stop(kind, name).await;
+        assert_eq!(refused.status, 400, "{kind}");
+        assert!(refused.body.contains("Nothing was stopped"), "{}", refused.body);
+    }
+    let made = stop("principal", "alice").await;
+    assert_eq!(made.status, 200);
+    for shown in [BANNER, "principal `alice`", "wait for an approval: 1", "in force", "odd"] {
+        assert!(made.body.contains(shown), "{shown} is not in\n{}", made.body);
+    }
+    assert!(!made.body.contains("Warning"), "{}", made.body);
+    assert!(stop("principal", "<b>alise").await.body.contains("Nothing was stopped"));
+    assert!(stop("principal", "alise").await.body.contains("is the name right?"));
+    for page in pages {
+        assert!(olga.get(page).await.body.contains(BANNER), "{page}");
+        assert!(anna.get(page).await.body.contains(BANNER), "{page}");
+    }
+    let approved = olga.decide(&approval, "approve", "").await;
+    assert_eq!(approved.status, 409);
+    assert!(approved.body.contains("an operator has stopped this call"), "{}", approved.body);
+    assert_eq!(house.dispatched(), 0);
+
+    // An auditor sees the stops, and no form that stops or lifts.
+    let looked = anna.get("/stops").await.body;
+    assert!(
+        looked.contains("principal `alice`") && !looked.contains("action=\"/stops"),
+        "{looked}"
+    );
+    let csrf = anna.csrf().await;
+    let path = made.body.split("action=\"/stops/").nth(1).unwrap().split('"').next().unwrap();
+    let path = format!("/stops/{path}");
+    assert_eq!(anna.post(&path, &[("csrf", &csrf)]).await.status, 403);
+    for _ in 0..2 {
+        let csrf = olga.csrf().await;
+        assert_eq!(olga.post(&path, &[("csrf", &csrf)]).await.status, 303);
+    }
+    assert!(olga.get("/stops").await.body.contains("lifted"));
+    assert_eq!(olga.decide(&approval, "approve", "").await.status, 303);
+}

@@ -26,14 +26,46 @@ pub(super) enum Condition {
 }
 
 pub(super) enum Test {
-    Compare(&'static str, i64),
-    IsNumber(i64),
+    Compare(Order, Literal),
+    IsNumber(Literal),
     IsText(String),
     /// `*` before and after, where true.
     Like(bool, String, bool),
     ContainsText(String),
-    ContainsNumber(i64),
+    ContainsNumber(Literal),
     IsTrue,
+}
+
+/// An operator, the method that is the same for decimals, and what it means.
+type Order = (&'static str, &'static str, fn(Ordering) -> bool);
+
+const ORDERS: [Order; 4] = [
+    ("<", "lessThan", Ordering::is_lt),
+    ("<=", "lessThanOrEqual", Ordering::is_le),
+    (">", "greaterThan", Ordering::is_gt),
+    (">=", "greaterThanOrEqual", Ordering::is_ge),
+];
+
+/// A number in a condition, written as a `Long` or as a `decimal`.
+pub(super) struct Literal {
+    value: Decimal,
+    is_decimal: bool,
+}
+
+impl Literal {
+    fn draw(chance: &mut Chance, is_decimal: bool) -> Self {
+        let whole = Decimal::whole(*chance.one_of(&[0, 5, 100, -1]));
+        let (digits, exponent) =
+            *chance.one_of(&[(995, -1), (1, -1), (-5, -1), (1_000_001, -4), (-9_999, -4)]);
+        let is_fraction = is_decimal && chance.percent(40);
+        let value = if is_fraction { Decimal { digits, exponent } } else { whole };
+        Self { value, is_decimal }
+    }
+
+    fn to_cedar(&self) -> String {
+        let text = self.value.to_plain();
+        if self.is_decimal { format!("decimal(\"{text}\")") } else { text.replace(".0", "") }
+    }
 }
 
 /// A value of another type than the condition needs.
@@ -77,11 +109,18 @@ impl Condition {
         if chance.percent(15) {
             return Self::Has(path);
         }
-        let number = *chance.one_of(&[0, 5, 100, -1]);
-        let compare = *chance.one_of(&["<", "<=", ">", ">="]);
+        let is_decimal = match kind {
+            Kind::List(inner) => matches!(bare(inner), Kind::Number),
+            Kind::Number => true,
+            Kind::Integer { .. } => false,
+            // What Cedar cannot type is read by policies that are also about another tool.
+            _ => chance.percent(50),
+        };
+        let number = Literal::draw(chance, is_decimal);
+        let order = *chance.one_of(&ORDERS);
         let test = match kind {
             Kind::Integer { .. } | Kind::Number if chance.percent(25) => Test::IsNumber(number),
-            Kind::Integer { .. } | Kind::Number => Test::Compare(compare, number),
+            Kind::Integer { .. } | Kind::Number => Test::Compare(order, number),
             Kind::Bool => Test::IsTrue,
             Kind::Text | Kind::Choice if chance.percent(50) => Test::IsText(draw_text(chance)),
             Kind::Text | Kind::Choice => {
@@ -91,12 +130,10 @@ impl Condition {
                 Kind::Integer { .. } | Kind::Number => Test::ContainsNumber(number),
                 _ => Test::ContainsText(draw_text(chance)),
             },
-            // What Cedar cannot type is read by policies that are also about another tool.
-            _ if chance.percent(50) => Test::Compare(compare, number),
+            _ if chance.percent(50) => Test::Compare(order, number),
             _ => Test::IsText(draw_text(chance)),
         };
-        let is_certain = is_required && !matches!(kind, Kind::Number);
-        Self::Argument { path, is_guarded: !is_certain || chance.percent(50), test }
+        Self::Argument { path, is_guarded: !is_required || chance.percent(50), test }
     }
 
     pub(super) fn to_cedar(&self) -> String {
@@ -162,31 +199,28 @@ impl Test {
     fn to_cedar(&self, place: &str) -> String {
         let quoted = |text: &str| format!("\"{}\"", text.escape_default()).replace("\\'", "'");
         match self {
-            Self::Compare(operator, number) => format!("{place} {operator} {number}"),
-            Self::IsNumber(number) => format!("{place} == {number}"),
+            Self::Compare((operator, method, _), number) => match number.is_decimal {
+                true => format!("{place}.{method}({})", number.to_cedar()),
+                false => format!("{place} {operator} {}", number.to_cedar()),
+            },
+            Self::IsNumber(number) => format!("{place} == {}", number.to_cedar()),
             Self::IsText(text) => format!("{place} == {}", quoted(text)),
             Self::Like(before, text, after) => {
                 let star = |is_there: bool| if is_there { "*" } else { "" };
                 format!("{place} like \"{}{text}{}\"", star(*before), star(*after))
             }
             Self::ContainsText(text) => format!("{place}.contains({})", quoted(text)),
-            Self::ContainsNumber(number) => format!("{place}.contains({number})"),
+            Self::ContainsNumber(number) => format!("{place}.contains({})", number.to_cedar()),
             Self::IsTrue => place.to_owned(),
         }
     }
 
     fn holds(&self, value: &Exact) -> Result<bool, TypeError> {
         match (self, value) {
-            (Self::Compare(operator, number), Exact::Number(value)) => {
-                let order = value.compare(Decimal::whole(*number));
-                Ok(match *operator {
-                    "<" => order == Ordering::Less,
-                    "<=" => order != Ordering::Greater,
-                    ">" => order == Ordering::Greater,
-                    _ => order != Ordering::Less,
-                })
+            (Self::Compare((_, _, holds), number), Exact::Number(value)) => {
+                Ok(holds(value.compare(number.value)))
             }
-            (Self::IsNumber(number), value) => Ok(*value == Exact::Number(Decimal::whole(*number))),
+            (Self::IsNumber(number), value) => Ok(*value == Exact::Number(number.value)),
             (Self::IsText(text), value) => Ok(*value == Exact::Text(text.clone())),
             (Self::Like(before, text, after), Exact::Text(value)) => Ok(match (before, after) {
                 (false, false) => value == text,
@@ -198,7 +232,7 @@ impl Test {
                 Ok(items.contains(&Exact::Text(text.clone())))
             }
             (Self::ContainsNumber(number), Exact::List(items)) => {
-                Ok(items.contains(&Exact::Number(Decimal::whole(*number))))
+                Ok(items.contains(&Exact::Number(number.value)))
             }
             (Self::IsTrue, Exact::Bool(truth)) => Ok(*truth),
             _ => Err(TypeError),

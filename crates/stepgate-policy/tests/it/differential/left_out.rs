@@ -13,18 +13,20 @@ use super::value::{Decimal, Exact};
 
 /// The largest integer that every program holds exactly.
 const EXACT_MAX: i64 = (1 << 53) - 1;
+/// The largest decimal of Cedar, with all its places.
+const DECIMAL_MAX: Decimal = Decimal { digits: 9_223_372_036_854_775_807, exponent: -4 };
 
 /// A kind of argument that is left out.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LeftOut {
-    FractionOrLargeNumber,
+    FineOrLargeNumber,
     LargeInteger,
     ListWithNull,
 }
 
 impl LeftOut {
     pub(super) const ALL: [Self; 3] =
-        [Self::FractionOrLargeNumber, Self::LargeInteger, Self::ListWithNull];
+        [Self::FineOrLargeNumber, Self::LargeInteger, Self::ListWithNull];
 
     /// Whether this argument of a call is of that kind. Not one with a default: without the argument,
     /// policies would see the default, which is another error.
@@ -36,10 +38,12 @@ impl LeftOut {
 
     fn is_value(self, kind: &Kind, value: &Exact) -> bool {
         match (self, kind, value) {
-            (Self::FractionOrLargeNumber, Kind::Number, Exact::Number(number)) => {
-                number.exponent < 0 || is_large(*number)
+            (Self::FineOrLargeNumber, Kind::Number, Exact::Number(number)) => {
+                number.exponent < DECIMAL_MAX.exponent || is_beyond(*number, DECIMAL_MAX)
             }
-            (Self::LargeInteger, Kind::Integer { .. }, Exact::Number(number)) => is_large(*number),
+            (Self::LargeInteger, Kind::Integer { .. }, Exact::Number(number)) => {
+                is_beyond(*number, Decimal::whole(EXACT_MAX))
+            }
             (Self::ListWithNull, Kind::List(_), Exact::List(items)) => items.contains(&Exact::Null),
             (_, Kind::Nullable(inner) | Kind::Aside(inner, _), _) => self.is_value(inner, value),
             _ => false,
@@ -47,7 +51,7 @@ impl LeftOut {
     }
 }
 
-fn is_large(number: Decimal) -> bool {
-    number.compare(Decimal::whole(EXACT_MAX)) == Ordering::Greater
-        || number.compare(Decimal::whole(-EXACT_MAX)) == Ordering::Less
+fn is_beyond(number: Decimal, max: Decimal) -> bool {
+    let min = Decimal { digits: -max.digits, ..max };
+    number.compare(max) == Ordering::Greater || number.compare(min) == Ordering::Less
 }

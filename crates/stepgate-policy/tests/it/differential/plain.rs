@@ -47,11 +47,7 @@ pub(super) fn draw_rules(chance: &mut Chance, tools: &[RandomTool]) -> Vec<Rule>
 fn draw_rule(chance: &mut Chance, tools: &[RandomTool], number: usize) -> Rule {
     let tool = chance.one_of(tools);
     let effect = *chance.one_of(&[Effect::Permit, Effect::Approval, Effect::Forbid]);
-    let is_number = |name: &&&'static str| {
-        let kind = &tool.members.named[**name].kind;
-        matches!(kind, Kind::Number | Kind::Integer { .. })
-    };
-    let numbers: Vec<&'static str> = tool.members.named.keys().filter(is_number).copied().collect();
+    let numbers = numbers_of(tool);
     let is_capped = effect != Effect::Forbid && !numbers.is_empty() && chance.percent(25);
     let cap = is_capped.then(|| (*chance.one_of(&numbers), *chance.one_of(&[5, 30, 100])));
     let is_narrow = cap.is_some() || chance.percent(60);
@@ -64,6 +60,15 @@ fn draw_rule(chance: &mut Chance, tools: &[RandomTool], number: usize) -> Rule {
         cap,
         number,
     }
+}
+
+/// The arguments of a tool that are numbers.
+fn numbers_of(tool: &RandomTool) -> Vec<&'static str> {
+    let is_number = |name: &&&'static str| {
+        let kind = &tool.members.named[**name].kind;
+        matches!(kind, Kind::Number | Kind::Integer { .. })
+    };
+    tool.members.named.keys().filter(is_number).copied().collect()
 }
 
 impl Rule {
@@ -102,16 +107,86 @@ impl Rule {
     }
 }
 
+/// What should become of a call.
+pub(super) struct Plain {
+    pub(super) verdict: Verdict,
+    /// The most that the tool may get of each argument.
+    pub(super) caps: BTreeMap<&'static str, i64>,
+    /// What the call takes from the budget, where it has one.
+    pub(super) due: Option<Decimal>,
+}
+
+/// A limit on what all calls of one tool take of an argument together. Nothing is used before.
+pub(super) struct Budget {
+    tool: &'static str,
+    argument: &'static str,
+    limit: Decimal,
+}
+
+impl Budget {
+    pub(super) fn draw(chance: &mut Chance, tools: &[RandomTool]) -> Option<Self> {
+        let tool = chance.one_of(tools);
+        let numbers = numbers_of(tool);
+        if numbers.is_empty() || chance.percent(60) {
+            return None;
+        }
+        let limit = *chance.one_of(&[(5, 0), (995, -1), (1_000_001, -4), (900_719_925_474_100, 0)]);
+        let limit = Decimal { digits: limit.0, exponent: limit.1 };
+        Some(Self { tool: tool.name, argument: *chance.one_of(&numbers), limit })
+    }
+
+    pub(super) fn to_toml(&self) -> String {
+        let Self { tool, argument, limit } = self;
+        format!(
+            "[budget.b]\nargument = '{argument}'\nlimit = '{}'\nper = 'all'\nwindow = 'ever'\ntools = ['{tool}']",
+            limit.to_plain()
+        )
+    }
+
+    /// What a call takes; none where it is denied.
+    fn due(&self, args: &BTreeMap<String, Exact>) -> Option<Decimal> {
+        let Some(Exact::Number(amount)) = args.get(self.argument) else { return None };
+        let is_allowed = amount.compare(Decimal::whole(0)) != Ordering::Less
+            && amount.compare(self.limit) != Ordering::Greater;
+        is_allowed.then_some(*amount)
+    }
+}
+
 /// What should become of a call: what is asked for must be allowed, and what its caps make of it, too.
-pub(super) fn decide(rules: &[Rule], tool: &RandomTool, who: &str, args: &Exact) -> Verdict {
-    let Exact::Object(given) = args else { return Verdict::Deny };
-    let mut acted_on = filled(&tool.members, given);
-    let mut verdict = Verdict::Permit;
+pub(super) fn decide(
+    rules: &[Rule],
+    budget: Option<&Budget>,
+    tool: &RandomTool,
+    who: &str,
+    args: &Exact,
+) -> Plain {
     let mut caps = BTreeMap::new();
+    let mut acted_on = BTreeMap::new();
+    let mut verdict = verdict(rules, tool, who, args, &mut caps, &mut acted_on);
+    let budget = budget.filter(|budget| budget.tool == tool.name);
+    let due = budget.and_then(|budget| budget.due(&acted_on));
+    if budget.is_some() && due.is_none() {
+        verdict = Verdict::Deny;
+    }
+    Plain { verdict, caps, due }
+}
+
+/// What policies say; `acted_on` is what the tool gets.
+fn verdict(
+    rules: &[Rule],
+    tool: &RandomTool,
+    who: &str,
+    args: &Exact,
+    caps: &mut BTreeMap<&'static str, i64>,
+    acted_on: &mut BTreeMap<String, Exact>,
+) -> Verdict {
+    let Exact::Object(given) = args else { return Verdict::Deny };
+    *acted_on = filled(&tool.members, given);
+    let mut verdict = Verdict::Permit;
     loop {
-        verdict = verdict.max(judge(rules, tool, who, &acted_on, &mut caps));
+        verdict = verdict.max(judge(rules, tool, who, acted_on, caps));
         let mut is_lowered = false;
-        for (name, max) in &caps {
+        for (name, max) in &*caps {
             let max = Decimal::whole(*max);
             match acted_on.get_mut(*name) {
                 None => {}

@@ -29,6 +29,15 @@ impl Decimal {
         Self { digits: number.into(), exponent: 0 }
     }
 
+    /// What a JSON number is, by its text.
+    pub(super) fn of(number: &serde_json::Number) -> Self {
+        let text = number.to_string();
+        let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
+        let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let exponent = exponent.parse::<i32>().unwrap() - i32::try_from(part.len()).unwrap();
+        Self { digits: format!("{whole}{part}").parse().unwrap(), exponent }
+    }
+
     /// Compares exactly; exponents are within ±12, or so large that the sign decides.
     pub(super) fn compare(self, other: Self) -> Ordering {
         const LARGE: i32 = 20;
@@ -51,6 +60,15 @@ impl Decimal {
         }
     }
 
+    /// Without an exponent, and with at least one decimal place.
+    pub(super) fn to_plain(self) -> String {
+        let places = usize::try_from(-self.exponent).unwrap();
+        let text = format!("{:0>width$}", self.digits.unsigned_abs(), width = places + 1);
+        let (whole, part) = text.split_at(text.len() - places);
+        let sign = if self.digits < 0 { "-" } else { "" };
+        format!("{sign}{whole}.{}", if part.is_empty() { "0" } else { part })
+    }
+
     fn spelled(self, chance: &mut Chance) -> String {
         let Self { digits, exponent } = self;
         let e = *chance.one_of(&["e", "E"]);
@@ -66,13 +84,7 @@ impl Decimal {
             },
             1.. => format!("{digits}{e}{plus}{exponent}"),
             _ if chance.percent(30) => format!("{digits}{e}{exponent}"),
-            _ => {
-                let places = usize::try_from(-exponent).unwrap();
-                let text = format!("{:0>width$}", digits.unsigned_abs(), width = places + 1);
-                let (whole, part) = text.split_at(text.len() - places);
-                let zeros = "0".repeat(chance.below(3));
-                format!("{}{whole}.{part}{zeros}", if digits < 0 { "-" } else { "" })
-            }
+            _ => format!("{}{}", self.to_plain(), "0".repeat(chance.below(3))),
         }
     }
 }
@@ -135,7 +147,7 @@ fn spelled_text(text: &str, chance: &mut Chance) -> String {
 pub(super) fn draw_number(chance: &mut Chance) -> Decimal {
     let near = *chance.one_of(&[0, 5, 100, -1, 30]);
     let decimal = |digits: i128, exponent| Decimal { digits, exponent };
-    match chance.below(14) {
+    match chance.below(19) {
         0..=4 => Decimal::whole(near),
         5 => Decimal::whole(near + 1),
         6 => Decimal::whole(near - 1),
@@ -145,7 +157,15 @@ pub(super) fn draw_number(chance: &mut Chance) -> Decimal {
         10 => decimal(-1, *chance.one_of(&[16, 19, 300])),
         11 => decimal(*chance.one_of(&[9_007_199_254_740_991, -9_007_199_254_740_991]), 0),
         12 => decimal(900_719_925_474_100, 2),
-        _ => decimal(*chance.one_of(&[1, 10, 20]), 1),
+        13 => decimal(*chance.one_of(&[1, 10, 20]), 1),
+        // The numbers of the conditions, and their neighbours.
+        14 => decimal(*chance.one_of(&[994, 995, 996, 1, -5]), -1),
+        15 => decimal(*chance.one_of(&[1_000_000, 1_000_001, 1_000_002, -9_999]), -4),
+        // More places than a decimal has.
+        16 => decimal(i128::from(near) * 100_000 + *chance.one_of(&[1, -1]), -5),
+        17 => decimal(*chance.one_of(&[1, -1, 99_500_001]), -6),
+        // The range of decimals, and beyond it.
+        _ => decimal(*chance.one_of(&[9_223_372_036_854_775, 9_223_372_036_854_785]), -1),
     }
 }
 

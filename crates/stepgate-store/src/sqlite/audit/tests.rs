@@ -1,4 +1,4 @@
-use super::{APPROVALS, CHECKPOINTS, EFFECTS, EVENTS, JOURNAL, RECORDS, rows_sql};
+use super::{APPROVALS, CHUNKS, EFFECTS, EVENTS, rows_sql};
 use crate::sqlite::open::{SqliteOptions, writer};
 
 #[test]
@@ -7,12 +7,10 @@ fn the_rows_of_a_page_are_found_in_order_by_an_index() {
     let path = directory.path().join("stepgate.db");
     let connection = writer(&path, &SqliteOptions::default()).unwrap();
     for (table, order, index) in [
-        (JOURNAL, "sequence_number", "sqlite_autoindex_journal_1 (trace_id=?)"),
-        (CHECKPOINTS, "checkpoint_sequence_number", "sqlite_autoindex_checkpoints_1 (trace_id=?)"),
+        (CHUNKS, "sequence_number", "sqlite_autoindex_chunks_1 (trace_id=?)"),
         (EVENTS, "position", "events_by_run (tool_run_id=?)"),
         (APPROVALS, "position", "sqlite_autoindex_approvals_2 (tool_run_id=?)"),
         (EFFECTS, "position", "sqlite_autoindex_effects_2 (trace_id=?)"),
-        (RECORDS, "position", "sqlite_autoindex_records_1 (tool_run_id=?)"),
     ] {
         let sql = format!("EXPLAIN QUERY PLAN {}", rows_sql(table, order));
         let mut plan = connection.prepare(&sql).unwrap();

@@ -61,6 +61,8 @@ fn every_list_finds_its_rows_in_order_by_an_index() {
     let events = EventQuery { after: 7, limit: 50, ..EventQuery::default() };
     let their_events = EventQuery { principal_id: principal_id.clone(), ..events.clone() };
     let event_types = vec![EventType::ToolCalled, EventType::ToolFailed];
+    let event_types_differing = vec![EventType::PolicyDiffers];
+    let differing = EventQuery { event_types: event_types_differing, ..events.clone() };
     let followed = "SEARCH events USING INTEGER PRIMARY KEY (rowid>?)";
     let loose = "SEARCH events USING INDEX events_loose (position>?)";
     let approvals = ApprovalQuery { limit: 50, ..ApprovalQuery::default() };
@@ -77,6 +79,11 @@ fn every_list_finds_its_rows_in_order_by_an_index() {
         (events_sql(&events), followed),
         (events_sql(&EventQuery { event_types, ..their_events.clone() }), followed),
         (events_sql(&EventQuery { loose_only: true, ..their_events }), loose),
+        (events_sql(&differing), "SEARCH events USING INDEX events_differing (position>?)"),
+        (
+            events_sql(&EventQuery { back_from: Some(90), ..differing }),
+            "SEARCH events USING INDEX events_differing (position>? AND position<?)",
+        ),
         (approvals_sql(&approvals), "SCAN approvals"),
         (
             approvals_sql(&ApprovalQuery { status: pending, ..approvals.clone() }),

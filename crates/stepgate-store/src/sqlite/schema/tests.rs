@@ -1,4 +1,5 @@
 use rusqlite::Connection;
+use stepgate_core::budget::{Account, AccountKey, BudgetName, Window};
 use stepgate_core::ids::{
     ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, ProposalId, RunId, SessionId,
 };
@@ -23,22 +24,26 @@ fn shared() -> Vec<String> {
         (RunId::new(id), SessionId::new(id), ApprovalId::new(id));
     let principal_id = PrincipalId::parse("agent-1").unwrap();
     let key = IdempotencyKey::of(&principal_id, &ProposalId::parse(&id.to_string()).unwrap());
+    let account = Account {
+        budget: BudgetName::parse("payments").unwrap(),
+        key: AccountKey::all(),
+        window: Window::Ever,
+    };
     vec![
         select::session(session_id).sql,
         select::session_of(&principal_id, SessionKind::Default).sql,
         select::tail(run_id).sql,
-        select::entries(run_id, 0).sql,
-        select::latest_checkpoint(run_id).sql,
-        select::checkpoints(run_id).sql,
+        select::chunks(run_id).sql,
+        select::checkpoint_numbers(run_id).sql,
         select::binding(&key).sql,
         select::binding_of(run_id).sql,
         select::approval(approval_id).sql,
         select::approval_of(run_id).sql,
         select::run(run_id).sql,
-        select::record(run_id).sql,
         select::sealed(run_id).sql,
         select::events_of(run_id).sql,
         select::event(ArtifactId::new(id)).sql,
+        select::account(&account).sql,
     ]
 }
 

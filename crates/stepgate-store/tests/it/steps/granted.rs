@@ -20,21 +20,6 @@ impl Stage {
         consent::create_grant(&self.gate, &operator(), new).await.unwrap()
     }
 
-    /// Another node on the same store: it knows nothing that is not in the store.
-    fn other_node(&self) -> Self {
-        let consents = Consents::default();
-        let gate = Gate { consents, parked: Parked::default(), ..self.gate.clone() };
-        Self {
-            gate,
-            faults: self.faults.clone(),
-            files: self.files.clone(),
-            kitchen: self.kitchen.clone(),
-            rule: self.rule.clone(),
-            clock: self.clock.clone(),
-            memory: self.memory.clone(),
-        }
-    }
-
     async fn is_asked(&self, id: u8) -> bool {
         self.delete(id).await.unwrap().approval_id().is_some()
     }

@@ -12,14 +12,24 @@ use stepgate_core::ports::{Effect, Failed, Hold, NoToolServers, Sending, ToolSer
 use stepgate_core::tool::{Tool, ToolName};
 use stepgate_gateway::replay::{self, Change, Replayed};
 use stepgate_gateway::start::not_loaded;
-use stepgate_policy::{PolicySet, ToolShape};
+use stepgate_policy::{Nameable, PolicySet, ToolShape};
 
+use super::super::FAULT;
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
 
-pub(super) async fn replay(data: &DataDir, directory: &Path, limit: u32) -> anyhow::Result<u8> {
+/// The exit code of `--fail-on-change` where a decision would change.
+pub(super) const CHANGED: u8 = 15;
+
+pub(super) async fn replay(
+    data: &DataDir,
+    directory: &Path,
+    limit: u32,
+    fail_on_change: bool,
+) -> anyhow::Result<u8> {
     let tools = super::tools(data, directory).await?;
-    let set = PolicySet::load(directory, &tools).map_err(not_loaded)?;
+    let facts = &super::names(&data.load_config()?)?;
+    let set = PolicySet::load(directory, Nameable { tools: &tools, facts }).map_err(not_loaded)?;
     let store = crate::store::read(data).await?;
     let known = KnownTools::of(&tools);
     let mut table = Table::new(["RUN", "PRINCIPAL", "TOOL", "WAS", "WOULD BE", "BY"]);
@@ -45,7 +55,19 @@ pub(super) async fn replay(data: &DataDir, directory: &Path, limit: u32) -> anyh
         }
         show::say(format!("{changed} of {asked} recorded decisions would change"))?;
     }
-    Ok(0)
+    Ok(match fail_on_change {
+        true => exit_code(done),
+        false => 0,
+    })
+}
+
+/// A run that cannot be read may be one whose decision would change.
+fn exit_code(done: Replayed) -> u8 {
+    match (done.changed, done.unreadable) {
+        (0, 0) => 0,
+        (0, _) => FAULT,
+        (_, _) => CHANGED,
+    }
 }
 
 fn change(past: &PastDecision, ruling: &Ruling, policies: &[String]) -> Value {
@@ -95,7 +117,13 @@ struct KnownTools(BTreeMap<ToolName, Arc<Tool>>);
 
 impl KnownTools {
     fn of(shapes: &[ToolShape]) -> Self {
-        let tool = |shape: &ToolShape| Tool { mode: shape.mode, ..Tool::gone(shape.name.clone()) };
+        let tool = |shape: &ToolShape| Tool {
+            mode: shape.mode,
+            // Policies decide only on calls of the definition that they were loaded for.
+            definition_digest: shape.definition_digest,
+            flow: shape.flow.clone(),
+            ..Tool::gone(shape.name.clone())
+        };
         Self(shapes.iter().map(|shape| (shape.name.clone(), Arc::new(tool(shape)))).collect())
     }
 }

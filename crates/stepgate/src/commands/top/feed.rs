@@ -34,6 +34,8 @@ pub(super) struct Snapshot {
     /// Steps that are under way.
     pub(super) running: u64,
     pub(super) steps_per_second: f64,
+    /// Emergency stops that are in force.
+    pub(super) stops: u64,
     /// When the gateway was started, in seconds since 1970.
     pub(super) started_s: Option<u64>,
 }
@@ -63,6 +65,7 @@ impl Feed {
             counts,
             running: sum(&metrics, "stepgate_steps_running"),
             steps_per_second: self.rate(Instant::now(), sum(&metrics, "stepgate_steps_total")),
+            stops: sum(&metrics, "stepgate_stops_in_force"),
             started_s: Some(sum(&metrics, "stepgate_start_time_seconds")).filter(|at| *at > 0),
         })
     }

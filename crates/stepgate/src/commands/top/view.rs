@@ -187,7 +187,8 @@ impl View {
     }
 
     fn head(&self, now: Timestamp, columns: usize) -> Vec<String> {
-        let Snapshot { waiting, counts, running, steps_per_second, started_s } = &self.snapshot;
+        let Snapshot { waiting, counts, running, steps_per_second, stops, started_s } =
+            &self.snapshot;
         let count = |kind: Kind| counts.get(kind.as_str()).copied().unwrap_or_default();
         let now_s = u64::try_from(now.as_millisecond() / 1000).unwrap_or_default();
         let up = started_s.map(|at| format!("  up {}", span(now_s.saturating_sub(at) * 1000)));
@@ -204,12 +205,14 @@ impl View {
             .filter(|(kind, count)| **count > 0 && kind.as_str() != Kind::Approval.as_str());
         let others: Vec<_> =
             others.map(|(kind, count)| format!("{count} {}", printable(kind))).collect();
-        let second = match others.is_empty() {
+        let stopped =
+            (*stops > 0).then(|| format!("{stops} stop(s) in force: `stepgate stops` lists them"));
+        let others = (!others.is_empty())
+            .then(|| format!("`stepgate attention` has more: {}", others.join(", ")));
+        let second: Vec<_> = stopped.into_iter().chain(others).collect();
+        let second = match second.is_empty() {
             true => styled(DIM, &cut("nothing else needs a person", columns)),
-            false => {
-                let text = format!("`stepgate attention` has more: {}", others.join(", "));
-                styled(ERROR, &cut(&text, columns))
-            }
+            false => styled(ERROR, &cut(&second.join("; "), columns)),
         };
         let said = cut(&printable(self.trouble.as_ref().unwrap_or(&self.said)), columns);
         vec![cut(&first, columns), second, styled(WAITING, &said), String::new()]

@@ -53,10 +53,11 @@ impl ModelProcess {
         fs::read_to_string(self.file("asked")).is_ok_and(|text| text.ends_with('\n'))
     }
 
-    /// The bodies that it was asked with.
+    /// The bodies that it was asked with. A line that is not at its end is still being written.
     pub(crate) fn asked(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.file("asked")).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        whole.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// The roles of the messages of the last question.

@@ -107,3 +107,21 @@ fn patience_that_ends_while_the_model_thinks_is_answered_too() {
     std::fs::write(stage.model.file("go"), "").unwrap();
     assert_eq!(over(&gateway, &turn)["primaryOutputText"], "at last");
 }
+
+#[test]
+fn a_turn_of_a_stopped_principal_ends_with_what_the_model_says_to_that() {
+    let stage = Stage::new();
+    let again = |id: &str| calls(&[(id, "fixture__act", json!({ "value": 7 }))]);
+    // Whatever it is told, it tries again.
+    stage.model.says([again("c1"), again("c2"), json!({ "text": "I was stopped" })]);
+    let gateway = stage.gateway();
+    let body = json!({ "target": { "principal": "agent" } }).to_string();
+    assert_eq!(gateway.send("POST", "/v1/stops", &gateway.operator, &body).status, 201);
+    let response = ask(&gateway, "k1", &hello("act"));
+    assert_eq!(response.status, 200, "{}", response.body);
+    assert_eq!(response.json()["primaryOutputText"], "I was stopped");
+    assert_eq!(outcomes(&response.json()), ["DENIED", "DENIED"]);
+    let told = stage.model.asked().pop().unwrap().to_string();
+    assert!(told.contains("an operator has stopped these calls"), "{told}");
+    assert_eq!(stage.scene.effects(), 0);
+}

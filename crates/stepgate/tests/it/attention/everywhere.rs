@@ -124,7 +124,7 @@ fn is_well(gateway: &Gateway, place: &Place) {
         assert_eq!(*count, 0, "{kind}");
         assert_eq!(gateway.metric(&format!("stepgate_attention{{kind=\"{kind}\"}}")), 0);
     }
-    assert_eq!(counts.len(), 10);
+    assert_eq!(counts.len(), 12);
     let shown = place.stepgate(["attention"], "");
     assert_eq!((shown.code, shown.stdout.as_str()), (0, "nothing needs a person\n"));
 }

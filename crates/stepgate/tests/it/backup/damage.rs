@@ -13,6 +13,7 @@ use super::{
 };
 use crate::binary::Place;
 use crate::http_client::{Gateway, proposal};
+use crate::unfolded::Unfolded;
 
 /// Every file of a backup.
 fn files(directory: &Path) -> Vec<PathBuf> {
@@ -101,7 +102,7 @@ fn a_backup_of_a_newer_version_or_a_forged_one_is_refused() {
     // A store that was changed, in a backup whose digests were made to fit.
     let database = path.join("stepgate.db");
     let changed = |sql: &str| {
-        Connection::open(&database).unwrap().execute_batch(sql).unwrap();
+        Unfolded::open(&database).execute_batch(sql).unwrap();
         let digest = Digest::of_bytes(&fs::read(&database).unwrap());
         let bytes = fs::metadata(&database).unwrap().len();
         rewritten(&path, |manifest| {
@@ -117,7 +118,7 @@ fn a_backup_of_a_newer_version_or_a_forged_one_is_refused() {
     changed("PRAGMA user_version = 99");
     refuses(&path, "use the newer Stepgate that wrote it");
     changed(&format!(
-        "PRAGMA user_version = {version}; DROP TRIGGER records_no_update;
+        "PRAGMA user_version = {version}; DROP TRIGGER chunks_no_delete;
          UPDATE records SET record = replace(record, 'a test', 'a rest') WHERE position = 3"
     ));
     for target in Engine::ALL {
@@ -222,9 +223,9 @@ fn a_restore_is_not_put_beside_the_log_of_another_store() {
 fn a_store_that_does_not_verify_is_backed_up_only_as_it_is() {
     let (place, shelf) = (Place::new(), Shelf::new());
     some_steps(&place);
-    let tamper = "DROP TRIGGER records_no_update;
+    let tamper = "DROP TRIGGER chunks_no_delete;
                   UPDATE records SET record = replace(record, 'a test', 'a rest') WHERE position = 3";
-    Connection::open(place.database()).unwrap().execute_batch(tamper).unwrap();
+    Unfolded::open(&place.database()).execute_batch(tamper).unwrap();
     let path = shelf.path("b");
     let output = stepgate(&place, "backup", &path, &[]);
     assert_eq!(output.code, 1, "{output:?}");

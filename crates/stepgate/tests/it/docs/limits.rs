@@ -6,7 +6,22 @@ use super::{quoted, read, rows};
 
 /// The rows without a key of the configuration: the row, the file that has the limit, and the names of its
 /// constants (or of the fields of its defaults) in the order of the row's numbers.
-const CONSTANTS: [(&str, &str, &[&str]); 58] = [
+const CONSTANTS: [(&str, &str, &[&str]); 74] = [
+    (
+        "text of an attribute of a span or a line",
+        "stepgate/src/otlp/fields.rs",
+        &["TEXT_BYTES_MAX"],
+    ),
+    (
+        "`tracestate` that is passed on",
+        "stepgate-core/src/trace_context.rs",
+        &["TRACESTATE_BYTES_MAX"],
+    ),
+    (
+        "actions and tools with figures of their own in `/metrics`",
+        "stepgate-gateway/src/meters.rs",
+        &["LABELS_MAX"],
+    ),
     ("integers in a proposal", "stepgate-core/src/json/strict.rs", &["EXACT_MAX"]),
     ("version numbers", "stepgate-core/src/step/p3_validate_schema.rs", &["VERSION_DIGITS_MAX"]),
     ("name of an action", "stepgate-core/src/limits.rs", &["ACTION_BYTES_MAX"]),
@@ -20,11 +35,6 @@ const CONSTANTS: [(&str, &str, &[&str]); 58] = [
         "time between two looks whether they have changed",
         "stepgate-http/src/server/tls.rs",
         &["LOOK_PAUSE"],
-    ),
-    (
-        "requests of one principal under way over the network at one time, streams and waits among them",
-        "stepgate-http/src/places.rs",
-        &["SHARE"],
     ),
     (
         "time for the TLS handshake of the command line with `--url https://`",
@@ -155,6 +165,16 @@ const CONSTANTS: [(&str, &str, &[&str]); 58] = [
         "stepgate-http/src/body.rs",
         &["JSON_BYTES_MAX", "JSON_DEPTH_MAX"],
     ),
+    (
+        "connections over the data directory's socket at one time; how many of them agents leave free",
+        "stepgate-http/src/lib.rs",
+        &["LOCAL_CONNECTIONS_MAX", "LOCAL_CONNECTIONS_RESERVED"],
+    ),
+    (
+        "time for which an answer of the file system about its free space is used",
+        "stepgate-gateway/src/disk.rs",
+        &["GOOD_FOR"],
+    ),
     ("note of a decision", "stepgate-http/src/approvals.rs", &["NOTE_BYTES_MAX"]),
     ("note that is written in `top`", "stepgate/src/commands/top/view.rs", &["NOTE_CHARS_MAX"]),
     ("shortest beginning of an id", "stepgate-core/src/ids.rs", &["CHARS_MIN"]),
@@ -187,6 +207,50 @@ const CONSTANTS: [(&str, &str, &[&str]); 58] = [
         "stepgate-http/src/page.rs",
         &["ROWS", "ROWS_MAX", "BYTES_MAX"],
     ),
+    (
+        "differences of shadow policies in one answer",
+        "stepgate-http/src/policy.rs",
+        &["LISTED", "LISTED_MAX"],
+    ),
+    (
+        "differences of shadow policies that are counted for it",
+        "stepgate-gateway/src/differences.rs",
+        &["READ_MAX"],
+    ),
+    (
+        "examples that the solver is asked for, where the engine does not confirm one",
+        "stepgate-prove/src/lib.rs",
+        &["EXAMPLES_MAX"],
+    ),
+    (
+        "a user's request; all of a session",
+        "stepgate-core/src/requests.rs",
+        &["REQUEST_BYTES_MAX", "REQUESTS_MAX", "SESSION_BYTES_MAX"],
+    ),
+    ("entries of a directory of values", "stepgate-core/src/origin.rs", &["ENTRIES_MAX"]),
+    (
+        "trusted values of a session",
+        "stepgate-core/src/session_values.rs",
+        &["VALUES_MAX", "VALUE_BYTES_MAX"],
+    ),
+    (
+        "trusted values in memory",
+        "stepgate-core/src/session_cache.rs",
+        &["VALUES_MAX", "SESSIONS_MAX"],
+    ),
+    (
+        "values of a call whose origin is looked up; text of its arguments that is searched for addresses",
+        "stepgate-core/src/origins.rs",
+        &["LEAVES_MAX", "TEXT_BYTES_MAX"],
+    ),
+    (
+        "value that is looked for in a request",
+        "stepgate-core/src/origin/spelling.rs",
+        &["VALUE_BYTES_MAX", "PLACES_MAX"],
+    ),
+    ("detectors", "stepgate/src/config/detect.rs", &["DETECTORS_MAX"]),
+    ("compiled pattern of a detector", "stepgate-core/src/detect.rs", &["PATTERN_SIZE_MAX"]),
+    ("result that detectors search", "stepgate-core/src/detect.rs", &["TEXT_BYTES_MAX"]),
     ("wait for a trace's lock", "stepgate-store/src/locks.rs", &["LOCK_WAIT_DEFAULT"]),
     ("writes that wait for the writer", "stepgate-store/src/sqlite/open.rs", &["queue_jobs_max"]),
     ("writes in one commit", "stepgate-store/src/sqlite/open.rs", &["batch_jobs_max"]),

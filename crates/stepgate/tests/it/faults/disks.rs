@@ -11,7 +11,7 @@ use super::check::{compare, settle, until, verify};
 use super::load::Load;
 use super::shim::Shim;
 use super::stage::{Front, Tools, start_logged};
-use super::{Fault, OUTCOMES, Tally, rounds};
+use super::{Fault, OUTCOMES, Tally};
 use crate::binary::{Output, Place};
 use crate::disk::SmallDisk;
 use crate::http_client::Gateway;
@@ -117,7 +117,7 @@ impl Single {
 
 pub(super) fn a_gateway_on_a_full_disk_goes_on_when_there_is_room() {
     let mut tally = Tally::default();
-    for round in 0..rounds() {
+    for round in 0..Fault::SqliteFull.rounds() {
         let disk = Disk::new();
         let single = Single::start(&disk.data(), |args| disk.command(args));
         let load = Load::begin(&single.front(), &round.to_string());
@@ -138,7 +138,7 @@ pub(super) fn a_gateway_whose_fsync_fails_ends_and_the_next_one_recovers() {
     let variables: Vec<(&'static str, OsString)> = shim.variables();
     let place = Place::with(variables);
     let mut single = Single::start(&place.path(), |args| place.command(args));
-    for round in 0..rounds() {
+    for round in 0..Fault::SqliteFsync.rounds() {
         let load = Load::begin(&single.front(), &round.to_string());
         load.until_each_had(OUTCOMES);
         shim.break_fsync(&place.path());

@@ -8,7 +8,7 @@ use super::balancer::{Balanced, Balancer};
 use super::check::{compare, settle, until, verify};
 use super::load::Load;
 use super::stage::{LEASE, Stage};
-use super::{Fault, OUTCOMES, Tally, endure, rounds};
+use super::{Fault, OUTCOMES, Tally, endure};
 
 pub(super) fn nodes_that_are_killed_lose_nothing_and_repeat_nothing() {
     let mut stage = Stage::new();
@@ -45,7 +45,7 @@ pub(super) fn nodes_are_restarted_one_after_the_other_without_a_failed_request()
     let mut tally = Tally::default();
     let front = stage.front();
     let balancer = Balancer::before(&front);
-    for round in 0..rounds() {
+    for round in 0..Fault::RollingRestart.rounds() {
         let way = |first| Box::new(Balanced::new(&balancer, first)) as _;
         let load = Load::with(&front, &round.to_string(), way);
         load.until_each_had(OUTCOMES);

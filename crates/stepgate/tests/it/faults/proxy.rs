@@ -86,6 +86,10 @@ impl Proxy {
     }
 
     fn carry(&self, client: TcpStream) {
+        // A client that connects meanwhile waits in the kernel's queue, instead of taking files of this process.
+        while self.sky.lock().unwrap().weather == Weather::Still {
+            thread::sleep(LOOK_AGAIN);
+        }
         let mut sky = self.sky.lock().unwrap();
         if sky.weather == Weather::Closed {
             return;

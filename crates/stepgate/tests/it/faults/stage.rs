@@ -100,11 +100,12 @@ pub(super) struct Node {
 }
 
 impl Node {
-    fn new(name: &str, cluster: &Cluster, database: &str, hosts: usize) -> Self {
-        let proxies: Vec<_> = (0..hosts).map(|_| Proxy::before(cluster.port())).collect();
+    /// With a proxy before each of these ports of PostgreSQL.
+    fn new(name: &str, ports: &[u16], database: &str) -> Self {
+        let proxies: Vec<_> = ports.iter().map(|port| Proxy::before(*port)).collect();
         let named: Vec<_> =
             proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
-        let any = if hosts > 1 { "?target_session_attrs=read-write" } else { "" };
+        let any = if ports.len() > 1 { "?target_session_attrs=read-write" } else { "" };
         let url = format!("postgres://postgres@{}/{database}{any}", named.join(","));
         let place = Place::with(vec![
             ("STEPGATE_STORE", url.into()),
@@ -165,9 +166,9 @@ impl Drop for Shown<'_> {
     }
 }
 
-/// Everything.
-pub(super) struct Stage {
-    pub(super) cluster: Cluster,
+/// Everything, over one PostgreSQL or over several that are kept available.
+pub(super) struct Stage<Database = Cluster> {
+    pub(super) cluster: Database,
     pub(super) nodes: Vec<Node>,
     pub(super) tools: Tools,
 }
@@ -180,9 +181,16 @@ impl Stage {
     /// With a server that is set up like this; the last node names so many servers in its URL.
     pub(super) fn with(settings: &Settings, hosts: usize) -> Self {
         let cluster = Cluster::start(settings).unwrap();
-        let database = cluster.database().unwrap();
-        let node = |(name, hosts): (&str, usize)| Node::new(name, &cluster, &database, hosts);
-        let nodes: Vec<_> = [("first", 1), ("second", 1), ("third", hosts)].map(node).into();
+        let (database, port) = (cluster.database().unwrap(), cluster.port());
+        Self::over(cluster, &database, [&[port], &[port], &vec![port; hosts]])
+    }
+}
+
+impl<Database> Stage<Database> {
+    /// Over a database of this name, which each of the three nodes reaches at these ports.
+    pub(super) fn over(cluster: Database, database: &str, ports: [&[u16]; 3]) -> Self {
+        let names = ["first", "second", "third"].into_iter().zip(ports);
+        let nodes: Vec<_> = names.map(|(name, ports)| Node::new(name, ports, database)).collect();
         let tools = Tools::new();
         let sandbox = nodes[0].place.path().join("sandbox");
         fs::create_dir(&sandbox).unwrap();
@@ -216,7 +224,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl<Database> Drop for Stage<Database> {
     fn drop(&mut self) {
         for node in &self.nodes {
             drop(Shown(&node.log()));

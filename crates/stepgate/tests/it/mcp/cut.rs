@@ -237,10 +237,13 @@ fn a_call_that_the_gateway_could_not_answer_names_its_key_and_is_joined_by_the_s
     drop(lock.stdin.take());
     lock.wait().unwrap();
     let key = answer["error"]["data"]["stepgate/idempotency-key"].as_str().unwrap().to_owned();
+    let mut run = Value::Null;
     until_within(4 * PATIENCE, "recovery has ended the run", || {
         let listed = gateway.send("GET", "/v1/runs?tool=fixture.act", &gateway.agent, "").json();
-        listed["runs"][0]["status"] == "ok"
+        run = listed["runs"][0].clone();
+        run["status"] != "started"
     });
+    assert_eq!(run["status"], "ok", "{run}");
     let result = client.call("fixture__act", json!({ "value": 1 }));
     assert_eq!(result["_meta"]["stepgate/idempotency-key"], *key);
     assert_eq!(runs(&gateway), 1);

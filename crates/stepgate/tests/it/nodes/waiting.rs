@@ -11,7 +11,7 @@ use crate::binary::Place;
 use crate::http_client::{Gateway, exchange, proposal, request};
 use crate::scene::{Scene, approve, kill};
 
-/// Holds the table of records, so that whoever ends a step waits.
+/// Holds a lock that a commit with a record waits for, so that a step does not end.
 struct Held<'a> {
     house: &'a House,
     holding: Option<std::thread::JoinHandle<()>>,
@@ -20,20 +20,29 @@ struct Held<'a> {
 impl<'a> Held<'a> {
     fn records(house: &'a House) -> Self {
         let database = house.database.clone();
-        let sql = "BEGIN; LOCK TABLE records IN EXCLUSIVE MODE; SELECT pg_sleep(60)";
+        let waits = "CREATE FUNCTION wait_for_the_test() RETURNS trigger LANGUAGE plpgsql AS
+                     'BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NEW; END';
+                     CREATE TRIGGER wait_for_the_test BEFORE INSERT ON chunks FOR EACH ROW
+                     WHEN (NEW.records > 0) EXECUTE FUNCTION wait_for_the_test()";
+        house.sql(waits).unwrap();
+        let sql = "BEGIN; SELECT pg_advisory_xact_lock(42); SELECT pg_sleep(60)";
         // It ends when it is told to, which is an error.
         let holding = std::thread::spawn(move || drop(SERVER.sql(&database, sql)));
-        until("the table is not held", || {
-            let locks = "SELECT count(*) FROM pg_locks WHERE mode = 'ExclusiveLock' AND granted
-                         AND relation = 'records'::regclass";
+        until("the lock is not held", || {
+            let locks =
+                "SELECT count(*) FROM pg_locks JOIN pg_database ON database = pg_database.oid
+                         WHERE locktype = 'advisory' AND objid = 42 AND granted
+                           AND datname = current_database()";
             house.sql(locks).is_ok_and(|count| count == "1")
         });
         Self { house, holding: Some(holding) }
     }
 
     fn let_go(mut self) {
-        terminate(self.house, "query LIKE 'BEGIN; LOCK%'");
+        terminate(self.house, "query LIKE 'BEGIN; SELECT pg_advisory%'");
         self.holding.take().unwrap().join().unwrap();
+        let drop = "DROP TRIGGER wait_for_the_test ON chunks; DROP FUNCTION wait_for_the_test()";
+        self.house.sql(drop).unwrap();
     }
 }
 
@@ -80,6 +89,22 @@ fn left_by_the_first(house: &House, place: &Place, first: Gateway) {
     terminate(house, "application_name = 'stepgate first'");
     held.let_go();
     assert!(asking.join().unwrap().is_none_or(|reply| reply.status != 200));
+}
+
+#[test]
+fn nodes_and_a_run_that_is_taken_over_are_in_the_metrics() {
+    let house = House::new();
+    let places = house.two();
+    let [first, second] = [Gateway::start(&places[0]), Gateway::start(&places[1])];
+    assert_eq!(second.metric("stepgate_nodes_alive"), 2);
+    assert_eq!(second.metric("stepgate_takeovers_total"), 0);
+    let text = second.send("GET", "/metrics", &second.operator, "").body;
+    let lease = text.lines().find_map(|line| line.strip_prefix("stepgate_lease_left_seconds "));
+    assert!(lease.unwrap().parse::<f64>().unwrap() > 0.0, "{text}");
+    left_by_the_first(&house, &places[0], first);
+    until("it is taken over", || second.metric("stepgate_takeovers_total") == 1);
+    until("it is finished", || second.metric("stepgate_recovered_runs_total") == 1);
+    until("one node is gone", || second.metric("stepgate_nodes_alive") == 1);
 }
 
 #[test]

@@ -13,19 +13,20 @@ use crate::mcp_scene::{fixture, installed};
 
 /// One request, as it came.
 #[derive(Clone, Debug)]
-pub(super) struct Request {
-    pub(super) path: String,
+pub(crate) struct Request {
+    pub(crate) path: String,
     /// Names in lower case.
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Request {
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap()
     }
 
-    pub(super) fn header(&self, name: &str) -> String {
+    pub(crate) fn header(&self, name: &str) -> String {
         self.headers.iter().find(|(found, _)| found == name).unwrap().1.clone()
     }
 }
@@ -37,17 +38,17 @@ struct State {
 }
 
 /// An HTTP server that answers as it is told to.
-pub(super) struct Sink {
-    pub(super) address: String,
+pub(crate) struct Sink {
+    pub(crate) address: String,
     state: Arc<Mutex<State>>,
 }
 
 impl Sink {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::at("127.0.0.1:0")
     }
 
-    pub(super) fn at(address: &str) -> Self {
+    pub(crate) fn at(address: &str) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let state = State { requests: Vec::new(), status: 200, delay: Duration::ZERO };
@@ -62,15 +63,15 @@ impl Sink {
         Self { address, state }
     }
 
-    pub(super) fn requests(&self) -> Vec<Request> {
+    pub(crate) fn requests(&self) -> Vec<Request> {
         self.state.lock().unwrap().requests.clone()
     }
 
-    pub(super) fn answer(&self, status: u16) {
+    pub(crate) fn answer(&self, status: u16) {
         self.state.lock().unwrap().status = status;
     }
 
-    pub(super) fn answer_after(&self, delay: Duration) {
+    pub(crate) fn answer_after(&self, delay: Duration) {
         self.state.lock().unwrap().delay = delay;
     }
 }
@@ -90,7 +91,8 @@ fn answer(stream: TcpStream, state: &Mutex<State>) -> Option<()> {
     let length = headers.iter().find(|(name, _)| name == "content-length")?.1.parse().ok()?;
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    let request = Request { path, headers, body: String::from_utf8(body).ok()? };
+    let text = String::from_utf8_lossy(&body).into_owned();
+    let request = Request { path, headers, body: text, bytes: body };
     let (status, delay) = {
         let mut state = state.lock().unwrap();
         state.requests.push(request);

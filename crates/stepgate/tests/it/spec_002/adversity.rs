@@ -8,12 +8,13 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use stepgate_core::action::InvalidArgs;
 use stepgate_core::approval::ApprovalStatus;
+use stepgate_core::assumed::Assumed;
 use stepgate_core::bundle::Bundle;
 use stepgate_core::call::Call;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::EventType;
 use stepgate_core::failure::{ExecutionFailure, Outcome};
-use stepgate_core::history::{Ruling, past_decision};
+use stepgate_core::history::{PastDecision, Ruling, past_decision};
 use stepgate_core::journal::Artifact;
 use stepgate_core::journal::artifact::{EffectStatus, Guarantee};
 use stepgate_core::late::{self, LateResult};
@@ -24,6 +25,8 @@ use stepgate_core::ports::{
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::run::{Notice, Payload, Status, Word};
 use stepgate_core::step::{self, Answer, Person, Refused, Settlement};
+use stepgate_core::stop::{StopOrder, StopTarget};
+use stepgate_core::stops::{self, Made};
 use stepgate_core::time::Timestamp;
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, ToolName};
 use stepgate_core::verify;
@@ -221,6 +224,26 @@ async fn a_status_tool_that_writes_or_may_not_be_asked_is_not_asked() {
         assert_eq!(runs, [answer.run_id], "{mode:?}");
         house.verified().await;
     }
+}
+
+#[tokio::test]
+async fn a_status_tool_is_not_asked_while_an_operator_has_stopped_it() {
+    let says = Behaviour::Says(json!({ "status": "done" }));
+    let house = House::with_status_tool(Mode::ReadOnly, says);
+    let answer = house.stop_with(json!({ "volume": 20 })).await;
+    let gate = &house.fixture.gate;
+    let (note, target) = (None, StopTarget::Server("sonos".to_owned()));
+    let order = StopOrder { note, stopped_by: operator(), target };
+    let Made::Now(stop) = stops::make(gate, order).await.unwrap() else { panic!("before") };
+    for _ in 0..2 {
+        assert_eq!(house.recover().await.in_doubt, [answer.run_id]);
+    }
+    assert_eq!(house.bench.sent().len(), 1, "only the call itself");
+    // A question that is denied would leave a run at each recovery.
+    assert_eq!(gate.store.run_ids(None, 10).await.unwrap(), [answer.run_id]);
+    stops::lift(gate, stop.stop_id, operator()).await.unwrap().unwrap();
+    assert_eq!(house.recover().await.finished, [answer.run_id]);
+    house.verified().await;
 }
 
 #[tokio::test]
@@ -512,12 +535,13 @@ async fn a_cap_that_cannot_be_applied_refuses_the_call() {
             principal_id: agent(),
             payload: Payload::whole(proposal(2, VOLUME, args).as_bytes()),
         };
-        let weighed = step::weigh(&house.fixture.gate, &submission).unwrap();
+        let weighed = step::weigh(&house.fixture.gate, &submission, &Assumed::default()).unwrap();
         assert_eq!(weighed.rule.as_deref(), Some(expected));
         // And so is whoever asks the same policy, or another one, about the past.
         let past = past_decision(&*house.bench, &house.dossier(&answer).await).unwrap().unwrap();
         let asked = |cap| {
-            let request = PolicyRequest { principal_id: &past.principal_id, call: &past.call };
+            let PastDecision { principal_id, call, facts, .. } = &past;
+            let request = PolicyRequest { principal_id, call, facts };
             Watcher { cap, ..Watcher::default() }.decide(request)
         };
         assert_eq!((&past.ruling, &past.policies), (&Ruling::Deny, &asked(None).policies));

@@ -10,6 +10,7 @@ use stepgate_core::action::InvalidArgs;
 use stepgate_core::call::{Call, ServerCall};
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
+use stepgate_core::label::Flow;
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{
     Dispatch, Effect, Failed, Hold, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, Sending,
@@ -86,6 +87,7 @@ impl Bench {
             definition_digest: Digest::of(name.as_str()),
             standing: Standing::Accepted,
             redacted: vec!["pin".into()],
+            flow: Flow::default(),
             contract: Arc::new(Volume),
             name: name.clone(),
         };

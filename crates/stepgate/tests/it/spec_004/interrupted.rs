@@ -158,11 +158,18 @@ async fn i6_at_most_one_executor_appends_to_a_trace() {
 }
 
 /// The database refuses one row of a commit after it took the others: RAISE(FAIL) leaves them in the open
-/// transaction. The first four tables are written before the act, the others after it.
+/// transaction. Each table is written before the act; the last two times, the row of the second commit is refused.
 #[tokio::test]
 async fn i7_artifact_and_transition_commit_together_or_not_at_all() {
-    let tables = ["tool_runs", "journal", "events", "effects", "checkpoints", "records"];
-    for (number, table) in tables.into_iter().enumerate() {
+    let tables = [
+        ("tool_runs", "true"),
+        ("chunks", "true"),
+        ("events", "true"),
+        ("effects", "true"),
+        ("chunks", "NEW.records > 0"),
+        ("events", "NEW.event_type = 'tool_succeeded'"),
+    ];
+    for (number, (table, condition)) in tables.into_iter().enumerate() {
         let place = tempfile::TempDir::new().unwrap();
         let path = place.path().join("stepgate.db");
         let open = || Arc::new(SqliteStore::open(&path, Default::default()).unwrap());
@@ -171,7 +178,7 @@ async fn i7_artifact_and_transition_commit_together_or_not_at_all() {
         let before = standing(&*fixture.gate.store).await;
         let stranger = rusqlite::Connection::open(&path).unwrap();
         let refuse = format!(
-            "CREATE TRIGGER refuse AFTER INSERT ON {table}
+            "CREATE TRIGGER refuse AFTER INSERT ON {table} WHEN {condition}
              BEGIN SELECT RAISE(FAIL, 'not this row'); END"
         );
         stranger.execute_batch(&refuse).unwrap();

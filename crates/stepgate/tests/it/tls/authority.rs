@@ -14,10 +14,10 @@ use crate::binary::finish;
 
 const KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
 
-pub(super) struct Authority(TempDir);
+pub(crate) struct Authority(TempDir);
 
 impl Authority {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::called("tests")
     }
 
@@ -30,7 +30,7 @@ impl Authority {
         authority
     }
 
-    pub(super) fn certificate(&self) -> PathBuf {
+    pub(crate) fn certificate(&self) -> PathBuf {
         self.0.path().join("ca.pem")
     }
 
@@ -39,7 +39,7 @@ impl Authority {
     }
 
     /// Writes `gate.pem` and `gate.key`, each with one rename, for so many days from now.
-    pub(super) fn issue(&self, names: &str, days: i32, place: &Path) {
+    pub(crate) fn issue(&self, names: &str, days: i32, place: &Path) {
         let file = |name: &str| self.0.path().join(name);
         fs::write(file("names"), format!("subjectAltName={names}")).unwrap();
         let mut request = openssl();

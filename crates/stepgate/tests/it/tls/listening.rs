@@ -54,15 +54,13 @@ fn a_handshake_that_never_comes_keeps_nobody_waiting() {
         let output = client.stepgate(["--url", &url(&gateway), "run", "THINK"], "");
         assert_eq!(output.code, 0, "{output:?}");
     }
-    // Each of them has a place: with the last one taken, whoever comes next finds none.
-    until("the last place is free", || {
-        stuck.push(silent(&gateway, b""));
-        connect(gateway.address, authority.client(&[&TLS13])).is_err()
-    });
+    // Each of them has a place, and the oldest gives way to the next: one that shows a token is served all the same.
+    for _ in 0..3 {
+        stuck.extend((0..6).map(|_| silent(&gateway, b"")));
+        let output = client.stepgate(["--url", &url(&gateway), "run", "THINK"], "");
+        assert_eq!(output.code, 0, "{output:?}");
+    }
     drop(stuck);
-    until("the places are free again", || {
-        connect(gateway.address, authority.client(&[&TLS13])).is_ok()
-    });
     // Neither does the end wait for one.
     let _stuck = [silent(&gateway, b""), silent(&gateway, HALF_A_HELLO)];
     assert_eq!(client.stepgate(["--url", &url(&gateway), "run", "THINK"], "").code, 0);

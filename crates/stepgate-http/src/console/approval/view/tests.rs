@@ -16,6 +16,7 @@ fn visitor(role: VisitorRole) -> Visitor {
         role,
         csrf: "c5f0".into(),
         login: Digest::of_bytes(b""),
+        stopped: vec![Text::of(HOSTILE)],
     }
 }
 
@@ -40,6 +41,7 @@ fn page_of(text: &str, floor: VisitorActions) -> String {
             arguments: arguments(&json!({ text: text, "n": { text: [text] } }), &json!({})),
             reasoning: Some(shown()),
             risk: "changes nothing",
+            labels: None,
             policies: vec![Text::of(text)],
             policy_digest: Some(digest),
             call_digest: digest,

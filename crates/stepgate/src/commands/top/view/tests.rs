@@ -23,6 +23,7 @@ fn snapshot(numbers: &[u32]) -> Snapshot {
         counts,
         running: 3,
         steps_per_second: 1.25,
+        stops: 0,
         started_s: Some(1_700_000_000 - 7200),
     }
 }
@@ -53,6 +54,9 @@ fn the_list_shows_what_waits_oldest_first_and_what_else_needs_a_person() {
     assert!(lines[5].starts_with(&format!("  {} ", id(2))), "{text}");
     assert!(!text.contains('\u{1b}'), "{text}");
     assert!(drawn(&mut view(&[])).contains("nothing waits"));
+    let mut stopped = view(&[1]);
+    stopped.update(Snapshot { stops: 2, counts: Default::default(), ..snapshot(&[1]) });
+    assert!(drawn(&mut stopped).contains("\n2 stop(s) in force: `stepgate stops` lists them\n"));
 }
 
 #[test]

@@ -1,0 +1,102 @@
+//! The process, under the names that Prometheus's own clients use, and the build.
+
+use std::fs;
+
+use rustix::param;
+use rustix::process::{Resource, getrlimit};
+
+use super::families::Families;
+
+/// Fields of `/proc/self/stat` after the name of the program, which stands in parentheses and may have spaces: see
+/// proc_pid_stat(5), where the first of them is number 3.
+const USER_TICKS: usize = 11;
+const SYSTEM_TICKS: usize = 12;
+const START_TICKS: usize = 19;
+const VIRTUAL_BYTES: usize = 20;
+const RESIDENT_PAGES: usize = 21;
+
+/// What cannot be read is left out.
+pub(super) fn add(families: &mut Families) {
+    if let Some(stat) = Stat::read() {
+        let text = "Processor time that the process has used, in seconds";
+        families.counter("process_cpu_seconds", text, stat.cpu_seconds);
+        let text = "Memory that the process has in use, in bytes";
+        families.gauge("process_resident_memory_bytes", text, stat.resident_bytes);
+        let text = "Addresses that the process has reserved, in bytes";
+        families.gauge("process_virtual_memory_bytes", text, stat.virtual_bytes);
+        if let Some(at) = stat.start_time_seconds {
+            let text = "When the process was started, in seconds since 1970";
+            families.gauge("process_start_time_seconds", text, at);
+        }
+    }
+    if let Ok(open) = fs::read_dir("/proc/self/fd") {
+        // The directory itself is one of them while it is read.
+        let count = open.count().saturating_sub(1);
+        families.gauge("process_open_fds", "Open files and connections", count);
+    }
+    if let Some(most) = getrlimit(Resource::Nofile).current {
+        let text = "Most files and connections that may be open";
+        families.gauge("process_max_fds", text, most);
+    }
+    let version = ("version", env!("CARGO_PKG_VERSION").to_owned());
+    let build = vec![version, ("arch", std::env::consts::ARCH.to_owned())];
+    families.gauges("stepgate_build_info", "What was built; always 1", [(build, true)]);
+}
+
+struct Stat {
+    cpu_seconds: f64,
+    resident_bytes: u64,
+    virtual_bytes: u64,
+    start_time_seconds: Option<f64>,
+}
+
+impl Stat {
+    fn read() -> Option<Self> {
+        let stat = fs::read_to_string("/proc/self/stat").ok()?;
+        let boot = fs::read_to_string("/proc/stat").ok();
+        let booted_at = boot.as_deref().and_then(booted_at);
+        let pages = u64::try_from(param::page_size()).ok()?;
+        Self::parse(&stat, param::clock_ticks_per_second(), pages, booted_at)
+    }
+
+    fn parse(stat: &str, ticks: u64, page_bytes: u64, booted_at: Option<u64>) -> Option<Self> {
+        let (_, fields) = stat.rsplit_once(") ")?;
+        let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+        let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+        let seconds = |of: u64| seconds(of, ticks);
+        Some(Self {
+            cpu_seconds: seconds(number(USER_TICKS)?.saturating_add(number(SYSTEM_TICKS)?)),
+            virtual_bytes: number(VIRTUAL_BYTES)?,
+            resident_bytes: number(RESIDENT_PAGES)?.saturating_mul(page_bytes),
+            start_time_seconds: booted_at
+                .zip(number(START_TICKS))
+                .map(|(boot, start)| seconds(boot.saturating_mul(ticks).saturating_add(start))),
+        })
+    }
+}
+
+/// When the machine was started, in seconds since 1970.
+fn booted_at(stat: &str) -> Option<u64> {
+    stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures are shown as 64-bit floats")]
+fn seconds(of: u64, ticks: u64) -> f64 {
+    of as f64 / ticks.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_read_also_where_its_name_looks_like_more_fields() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 900 0 0 0 150 50 0 0 20 0 8 0 300 4096000 25 18446744073709551615 1";
+        let stat = Stat::parse(stat, 100, 4096, Some(1000)).unwrap();
+        assert!((stat.cpu_seconds - 2.0).abs() < f64::EPSILON);
+        assert_eq!((stat.virtual_bytes, stat.resident_bytes), (4_096_000, 102_400));
+        assert_eq!(stat.start_time_seconds, Some(1003.0));
+        assert!(Stat::parse("7 (x) S 1", 100, 4096, None).is_none());
+        assert_eq!(booted_at("cpu 1 2\nbtime 1700000000\n"), Some(1_700_000_000));
+    }
+}

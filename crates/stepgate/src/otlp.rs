@@ -1,0 +1,55 @@
+//! OpenTelemetry: spans, log lines and metrics leave over OTLP, where the configuration names a collector.
+//!
+//! `context` knows which trace a span belongs to, also where nothing is exported: a caller's trace goes on to tool servers.
+//! `layer` makes records of spans and lines, `fields` their attributes. A record goes into a queue that never waits: where it
+//! is full, the record is dropped and counted. `export` is the thread that empties it, `send` the request to the collector.
+
+mod context;
+mod export;
+mod fields;
+mod layer;
+mod metrics;
+mod send;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use stepgate_exec::servers::Secret;
+
+pub(crate) use context::current;
+pub(crate) use export::{Exporter, finish};
+pub(crate) use layer::Traces;
+pub(crate) use metrics::begin as begin_metrics;
+use send::Collector;
+pub(crate) use send::Protocol;
+
+/// Where records go, and which.
+#[derive(Clone, Debug)]
+pub(crate) struct OtlpSettings {
+    /// The collector, without the path of a signal.
+    pub(crate) endpoint: String,
+    pub(crate) protocol: Protocol,
+    /// Headers of each request; a value is a secret.
+    pub(crate) headers: Vec<(String, Secret)>,
+    pub(crate) has_traces: bool,
+    pub(crate) has_logs: bool,
+    /// How often metrics are sent; none where they are not.
+    pub(crate) metrics_interval: Option<Duration>,
+    /// How many percent of the traces that begin here are recorded.
+    pub(crate) sample_percent: u8,
+    /// Most records that wait.
+    pub(crate) queue_max: usize,
+    /// How long one try may take.
+    pub(crate) timeout: Duration,
+    /// `service.name`
+    pub(crate) service_name: String,
+}
+
+/// Checks settings, without their secrets.
+pub(crate) fn check(settings: &OtlpSettings) -> Result<(), String> {
+    Collector::new(settings).map(drop)
+}
+
+fn nanoseconds(at: SystemTime) -> u64 {
+    let since_1970 = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX)
+}
