@@ -92,16 +92,20 @@ impl Control {
 
     /// The policies of a text, for the present tools. They are not put in force.
     pub fn compiled(&self, gate: &Gate, text: &str) -> Result<PolicySet, LoadError> {
-        let look = Look::at(&self.policies, &self.servers, &self.turned_off);
         let facts = &gate.facts.names(&gate.groups);
-        self.policy.current().with_text(text, Nameable { tools: look.tools(), facts })
+        self.policy.current().with_text(text, Nameable { tools: self.look().tools(), facts })
     }
 
     /// Reloads the policies for the present tools. Needed after a tool was accepted: its definition has changed.
     pub async fn reload(self: &Arc<Self>, gate: &Gate) {
-        let look = Look::at(&self.policies, &self.servers, &self.turned_off);
-        reload::reload(gate, self, look.tools()).await;
+        // If a file is being changed, the next look of `keep_reloading` sees the tools too.
+        reload::reload(gate, self, &self.look()).await;
         self.look_at_shadow(gate).await;
+    }
+
+    /// The policy files and the tools as they are now.
+    fn look(&self) -> Look {
+        Look::at(&self.policies, &self.servers, &self.turned_off)
     }
 
     /// Loads the shadow policies, if they or the tools have changed.

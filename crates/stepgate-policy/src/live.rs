@@ -53,13 +53,21 @@ impl LivePolicy {
     }
 
     /// Replaces the set in force by the directory's present content. On an error the old set stays in force.
+    ///
+    /// `is_unchanged` is asked after the files were read. If it denies, they may have been read while one of them
+    /// was written: then the set before stays in force, and the answer is none.
     pub fn reload<'a>(
         &self,
         directory: &Path,
         nameable: impl Into<Nameable<'a>>,
-    ) -> Result<Reloaded, LoadError> {
+        is_unchanged: impl FnOnce() -> bool,
+    ) -> Result<Option<Reloaded>, LoadError> {
         let _one_at_a_time = locked(&self.reloading);
-        let set = PolicySet::load(directory, nameable)?;
+        let loaded = PolicySet::load(directory, nameable);
+        if !is_unchanged() {
+            return Ok(None);
+        }
+        let set = loaded?;
         let reloaded = Reloaded {
             policy_hash: set.digest(),
             changed: set.digest() != self.current().digest(),
@@ -68,7 +76,7 @@ impl LivePolicy {
             warnings: set.warnings().to_vec(),
         };
         *lock::write(&self.current) = Arc::new(set);
-        Ok(reloaded)
+        Ok(Some(reloaded))
     }
 }
 

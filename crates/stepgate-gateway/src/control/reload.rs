@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs::{DirEntry, File, Metadata};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +20,26 @@ use tracing::{error, info, warn};
 use super::{Control, mode_of, note_policy, refuse_writable_policies, shapes, warn_of};
 use crate::panics::{self, Panicked};
 
+/// How long changed files must stay the same before they are loaded. A program that saves a file empties it first,
+/// and the set without the rest of that file could permit what the whole set forbids.
+const SETTLED_AFTER: Duration = Duration::from_millis(200);
+
 /// Snapshot of the policy files and the tools, to detect a change.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Look {
-    /// Compared by content: two edits can have the same length and time. And by permissions: files that every user
-    /// can write are refused.
-    files: Vec<(OsString, Option<Digest>, Option<u32>)>,
+    files: Vec<FileLook>,
     directory_mode: Option<u32>,
     tools: Vec<ToolShape>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct FileLook {
+    name: OsString,
+    /// Two edits can have the same length and time.
+    content: Option<Digest>,
+    /// When content or permissions were last changed, in seconds and nanoseconds: a file can have the same content
+    /// again after another one.
+    changed_at: Option<(i64, i64)>,
 }
 
 impl Look {
@@ -43,14 +56,15 @@ impl Look {
     }
 }
 
-fn files(directory: &Path) -> Vec<(OsString, Option<Digest>, Option<u32>)> {
+fn files(directory: &Path) -> Vec<FileLook> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let file = |entry: DirEntry| {
         let path = entry.path();
-        (entry.file_name(), content_of(&path), mode_of(&path))
+        let changed_at = path.metadata().ok().map(|it| (it.ctime(), it.ctime_nsec()));
+        FileLook { name: entry.file_name(), content: content_of(&path), changed_at }
     };
     let mut files: Vec<_> = entries.map(file).collect();
-    files.sort_by(|one, other| one.0.cmp(&other.0));
+    files.sort();
     files
 }
 
@@ -74,48 +88,59 @@ pub async fn keep_reloading(gate: Gate, control: Arc<Control>, pause: Duration) 
         if let Err(error) = control.accept_first_seen(&gate).await {
             warn!("new tool servers were not written down: {error:#}");
         }
-        let look = Look::at(&control.policies, &control.servers, &control.turned_off);
-        if look != seen {
-            reload(&gate, &control, &look.tools).await;
+        let look = control.look();
+        if look != seen && reload(&gate, &control, &look).await {
             seen = look;
         }
         control.look_at_shadow(&gate).await;
     }
 }
 
-pub(super) async fn reload(gate: &Gate, control: &Arc<Control>, tools: &[ToolShape]) {
-    let trouble = match refuse_writable_policies(&control.policies) {
-        Ok(()) => load(gate, control, tools).await.err(),
-        Err(why) => Some(format!("{why:#}")),
+/// Loads the policies that were looked at. Returns false if they are being changed: then those before stay in force
+/// until the next look.
+pub(super) async fn reload(gate: &Gate, control: &Arc<Control>, look: &Look) -> bool {
+    tokio::time::sleep(SETTLED_AFTER).await;
+    if control.look() != *look {
+        return false;
+    }
+    let loaded = match refuse_writable_policies(&control.policies) {
+        Ok(()) => load(gate, control, look).await,
+        Err(why) => Err(format!("{why:#}")),
     };
-    if let Some(why) = &trouble {
+    if let Err(why) = &loaded {
         error!("policies not reloaded: {why}\nthe ones before stay in force");
     }
-    *lock::locked(&control.policy_trouble) = trouble;
+    let is_settled = loaded != Ok(false);
+    if is_settled {
+        *lock::locked(&control.policy_trouble) = loaded.err();
+    }
+    is_settled
 }
 
-/// Loads the policies. The error says why those before stay in force.
-async fn load(gate: &Gate, control: &Arc<Control>, tools: &[ToolShape]) -> Result<(), String> {
-    let (loader, tools) = (Arc::clone(control), tools.to_vec());
+/// Loads the policies. False if a file has changed meanwhile. The error says why those before stay in force.
+async fn load(gate: &Gate, control: &Arc<Control>, look: &Look) -> Result<bool, String> {
+    let (loader, look) = (Arc::clone(control), look.clone());
     let facts = gate.facts.names(&gate.groups);
     let load = move || {
         panics::contained_now(|| {
-            loader.policy.reload(&loader.policies, Nameable { tools: &tools, facts: &facts })
+            let nameable = Nameable { tools: &look.tools, facts: &facts };
+            let is_unchanged = || files(&loader.policies) == look.files;
+            loader.policy.reload(&loader.policies, nameable, is_unchanged)
         })
     };
-    match tokio::task::spawn_blocking(load).await {
-        Ok(Ok(Ok(reloaded))) if reloaded.changed => {
-            let (policies, cases) = (reloaded.policies, reloaded.cases);
-            info!("policies reloaded: {policies} in force, {cases} cases hold");
-            warn_of(&reloaded.warnings);
-            *lock::locked(&control.policy_since) = gate.world.now();
-            if let Err(error) = note_policy(gate, reloaded.policy_hash).await {
-                warn!("the policies in force were not noted: {error:#}");
-            }
-            Ok(())
+    let reloaded = match tokio::task::spawn_blocking(load).await {
+        Ok(Ok(reloaded)) => reloaded.map_err(|error| error.to_string())?,
+        Ok(Err(Panicked)) | Err(_) => return Err("to load them panicked".to_owned()),
+    };
+    let Some(reloaded) = reloaded else { return Ok(false) };
+    if reloaded.changed {
+        let (policies, cases) = (reloaded.policies, reloaded.cases);
+        info!("policies reloaded: {policies} in force, {cases} cases hold");
+        warn_of(&reloaded.warnings);
+        *lock::locked(&control.policy_since) = gate.world.now();
+        if let Err(error) = note_policy(gate, reloaded.policy_hash).await {
+            warn!("the policies in force were not noted: {error:#}");
         }
-        Ok(Ok(Ok(_))) => Ok(()),
-        Ok(Ok(Err(error))) => Err(error.to_string()),
-        Ok(Err(Panicked)) | Err(_) => Err("to load them panicked".to_owned()),
     }
+    Ok(true)
 }

@@ -27,17 +27,30 @@ fn a_bad_set_never_replaces_a_good_one() {
     for (name, text) in [("p.cedar", "permit ("), ("p.cedar", CLOSED), ("x.cases.toml", failing)] {
         fs::write(directory.path().join("x.cases.toml"), failing).unwrap();
         fs::write(directory.path().join(name), text).unwrap();
-        assert!(live.reload(directory.path(), &tools()).is_err());
+        assert!(live.reload(directory.path(), &tools(), || true).is_err());
         assert_eq!(live.current().digest(), before);
         assert_eq!(brief(&decide(&live, &think)), (Permit, vec!["open"]));
     }
     fs::remove_file(directory.path().join("x.cases.toml")).unwrap();
-    let reloaded = live.reload(directory.path(), &tools()).unwrap();
+    let reloaded = live.reload(directory.path(), &tools(), || true).unwrap().unwrap();
     assert!(reloaded.changed);
     assert_eq!((reloaded.policies, reloaded.cases), (1, 0));
     assert_eq!(reloaded.policy_hash, live.current().digest());
     assert_eq!(brief(&decide(&live, &think)), (Deny, vec!["closed"]));
-    assert!(!live.reload(directory.path(), &tools()).unwrap().changed);
+    assert!(!live.reload(directory.path(), &tools(), || true).unwrap().unwrap().changed);
+}
+
+#[test]
+fn files_that_change_while_they_are_read_are_not_put_in_force() {
+    let directory = directory(&[("p.cedar", OPEN)]);
+    let live = LivePolicy::new(PolicySet::load(directory.path(), &tools()).unwrap());
+    let before = live.current().digest();
+    // Neither a set nor an error of it counts.
+    for text in [CLOSED, "permit ("] {
+        fs::write(directory.path().join("p.cedar"), text).unwrap();
+        assert_eq!(live.reload(directory.path(), &tools(), || false).unwrap(), None);
+        assert_eq!(live.current().digest(), before);
+    }
 }
 
 #[test]
@@ -62,7 +75,7 @@ fn decisions_go_on_while_the_set_is_replaced() {
     for index in 0..20 {
         let text = if index % 2 == 0 { CLOSED } else { OPEN };
         fs::write(directory.path().join("p.cedar"), text).unwrap();
-        live.reload(directory.path(), &[]).unwrap();
+        live.reload(directory.path(), &[], || true).unwrap();
     }
     over.store(true, Ordering::Relaxed);
     for decider in deciders {
@@ -107,6 +120,6 @@ fn what_can_be_offered_follows_the_set_in_force() {
     let could = || live.could_permit(&principal("agent"), &BTreeSet::new(), "THINK");
     assert!(could());
     fs::write(directory.path().join("p.cedar"), CLOSED).unwrap();
-    live.reload(directory.path(), &tools()).unwrap();
+    live.reload(directory.path(), &tools(), || true).unwrap();
     assert!(!could());
 }

@@ -79,10 +79,15 @@ impl Gateway {
 
     /// Reads standard error until a line says this.
     pub(crate) fn until_it_says(&mut self, text: &str) {
+        self.line_with(text);
+    }
+
+    /// The next line of standard error that says this.
+    pub(crate) fn line_with(&mut self, text: &str) -> String {
         let log = self.log.as_mut().unwrap().get_mut().unwrap();
         while let Ok(line) = log.recv_timeout(PATIENCE) {
             if line.contains(text) {
-                return;
+                return line;
             }
         }
         panic!("it never said `{text}`");
