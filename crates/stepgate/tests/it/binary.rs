@@ -116,6 +116,17 @@ fn decides(command: &Command) -> bool {
     is_here && decides && !args.contains(&"--help")
 }
 
+/// Copies a program that the test starts then. By another process: this one starts others all the time, a child has
+/// the copy open for writing until it calls exec, and a file that is open for writing cannot be started.
+pub(crate) fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let copied = Command::new("cp")
+        .arg("--preserve=mode")
+        .args([from.as_ref(), to.as_ref()])
+        .status()
+        .unwrap();
+    assert!(copied.success(), "{}", to.as_ref().display());
+}
+
 /// How long a command may run. The slowest, a browser, takes two minutes on two busy cores.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// How long its output may stay open after its end: what it started may still hold it.

@@ -11,7 +11,7 @@ use rustix::process::geteuid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::binary::{Output, Place, command, finish};
+use crate::binary::{Output, Place, command, copy_program, finish};
 use crate::faults::shim::Shim;
 use crate::gate::proposal;
 use crate::http_client::Gateway;
@@ -267,7 +267,7 @@ fn a_directory_without_the_right_to_write_is_said_with_the_way_out_and_can_still
     // No permission binds root, so it becomes somebody else, who must reach the binary.
     let is_root = geteuid().is_root();
     let binary = around.join("stepgate");
-    fs::copy(env!("CARGO_BIN_EXE_stepgate"), &binary).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_stepgate"), &binary);
     fs::set_permissions(&around, Permissions::from_mode(0o755)).unwrap();
     set_modes(&place.path(), 0o555, 0o444);
     let stepgate = |data: &Path, args: &[&str]| {

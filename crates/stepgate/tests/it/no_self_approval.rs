@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::binary::{Output, Place, finish};
+use crate::binary::{Output, Place, copy_program, finish};
 use crate::docs::read;
 use crate::docs::readme::blocks;
 use crate::http_client::Gateway;
@@ -57,7 +57,7 @@ impl Stage {
         let stage = Self { place, common };
         let built = env!("CARGO_BIN_EXE_stepgate");
         if fs::hard_link(built, stage.program()).is_err() {
-            fs::copy(built, stage.program()).unwrap();
+            copy_program(built, stage.program());
         }
         fs::copy(fixture("agent_that_tries.py"), stage.common.path().join("agent.py")).unwrap();
         stage

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::binary::{Output, finish};
+use crate::binary::{Output, copy_program, finish};
 use crate::gate::proposal;
 use crate::http_client::Gateway;
 use crate::mcp_scene::fixture;
@@ -38,7 +38,7 @@ impl Home {
             return None;
         }
         let home = Self(TempDir::new().unwrap());
-        fs::copy(env!("CARGO_BIN_EXE_stepgate"), home.file("stepgate")).unwrap();
+        copy_program(env!("CARGO_BIN_EXE_stepgate"), home.file("stepgate"));
         fs::copy(fixture("tool_server.py"), home.file("tool_server.py")).unwrap();
         fs::copy(fixture("agent_that_tries.py"), home.file("agent.py")).unwrap();
         fs::create_dir_all(home.data().join("policies")).unwrap();

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use super::is_root;
 use super::namespaces::Namespaces;
-use crate::binary::{Output, finish};
+use crate::binary::{Output, copy_program, finish};
 use crate::scene::until;
 
 pub(super) struct Machine(Namespaces);
@@ -46,7 +46,7 @@ impl Machine {
     /// Copies a file of this system into the machine.
     pub(super) fn copy(&self, from: &Path, to: &str) {
         fs::create_dir_all(self.file(to).parent().unwrap()).unwrap();
-        fs::copy(from, self.file(to)).unwrap();
+        copy_program(from, self.file(to));
     }
 
     /// Runs a command in the machine, as its root.

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::namespaces::Namespaces;
 use super::{is_root, target};
-use crate::binary::{Output, finish};
+use crate::binary::{Output, copy_program, finish};
 use crate::docs::root;
 
 /// The user of the image.
@@ -177,7 +177,7 @@ fn lay_base(into: &Path) {
     let copy = |from: &str, to: &str| {
         let to = into.join(to);
         fs::create_dir_all(to.parent().unwrap()).unwrap();
-        fs::copy(from, to).unwrap();
+        copy_program(from, to);
     };
     let folder = format!("usr/lib/{}", libraries());
     for name in ["libc.so.6", "libgcc_s.so.1", "libm.so.6"] {
