@@ -209,6 +209,12 @@ impl Bundle {
         Link { number, prev, digest }.links(session_id, LinkKind::Open, Some(run_id), body)
     }
 
+    /// The row and the journal, as the store has them.
+    pub(crate) fn rows(&self) -> Result<(Run, Vec<Appended>), StateError> {
+        let unreadable = |()| StateError::checksum("payload is given twice, not at all, or not as hex");
+        Ok((self.run.as_run().map_err(unreadable)?, self.appended()?))
+    }
+
     fn appended(&self) -> Result<Vec<Appended>, StateError> {
         if self.entries.len() != self.artifacts.len() {
             return Err(StateError::checksum("entries and artifacts differ in number"));

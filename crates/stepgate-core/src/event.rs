@@ -44,6 +44,12 @@ spelled! {
         StopMade = "stop_made",
         /// A stop is no longer in force.
         StopLifted = "stop_lifted",
+        /// Runs that are over left the store for an archive.
+        RunsArchived = "runs_archived",
+        /// An operator ordered that runs stay in the store, until it is lifted.
+        HoldMade = "hold_made",
+        /// A hold is no longer in force.
+        HoldLifted = "hold_lifted",
         /// A call took an amount from a budget.
         BudgetReserved = "budget_reserved",
         /// A call that did not happen gave back what it had taken from a budget.

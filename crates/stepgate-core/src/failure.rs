@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::PrincipalId;
+use crate::ids::{PrincipalId, RunId};
 use crate::json::strict;
 use crate::spelled::spelled;
 
@@ -69,6 +69,8 @@ pub enum Failure {
     InvalidArgs(String),
     /// The id already names another action.
     IdempotencyConflict,
+    /// The id names this action already, and the run has left the store.
+    ResultArchived(RunId),
     /// Policy or the sandbox refused: the policies, or the sandbox rule.
     PolicyViolation(String),
     /// An operator denied.
@@ -136,6 +138,11 @@ impl Failure {
                 "IDEMPOTENCY_CONFLICT",
                 "Proposal id was already used for a different action",
             ),
+            Self::ResultArchived(_) => invalid(
+                Phase::ValidateArgs,
+                "RESULT_ARCHIVED",
+                "Proposal id was already used, and its result is archived",
+            ),
             Self::PolicyViolation(_) => {
                 denied(Phase::Authorize, "POLICY_VIOLATION", "Action is not permitted by policy")
             }
@@ -184,6 +191,7 @@ impl Failure {
             | Self::InvalidArgs(_) => true,
             Self::EmptyPayload
             | Self::IdempotencyConflict
+            | Self::ResultArchived(_)
             | Self::PolicyViolation(_)
             | Self::DeniedByOperator { .. }
             | Self::ApprovalExpired
@@ -201,6 +209,7 @@ impl Failure {
             | Self::SchemaVersionIncompatible(_)
             | Self::CommandExecution
             | Self::IdempotencyConflict => None,
+            Self::ResultArchived(run_id) => Some(format!("RUN_ARCHIVED: run {run_id}")),
             Self::InvalidJson(refusal) => Some(refusal.to_string()),
             Self::ActionNotAllowed => Some("TOOL_UNCLASSIFIED_DENIED".into()),
             Self::InvalidProposal(why)

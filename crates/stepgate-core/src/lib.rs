@@ -12,6 +12,8 @@ mod need;
 pub mod late;
 pub mod verify;
 pub mod bundle;
+pub mod archive;
+pub mod hold;
 pub mod history;
 pub mod failure;
 pub mod spans;

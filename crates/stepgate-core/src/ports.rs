@@ -13,6 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::approval::{Approval, ApprovalStatus};
+use crate::archive::ArchivedRun;
 use crate::budget::{Balance, BudgetChange, OverBudget};
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
@@ -21,7 +22,7 @@ use crate::ids::{ApprovalId, ArtifactId, IdPrefix, IdempotencyKey, PrincipalId, 
 use crate::journal::{Appended, Checkpoint, StateError};
 use crate::record::Record;
 use crate::run::{Run, Status};
-use crate::session::{Link, Session};
+use crate::session::{Head, Link, Session};
 use crate::time::Timestamp;
 
 pub use crate::verdict::PolicyAnswer;
@@ -30,7 +31,7 @@ pub use acting::{
 };
 pub use deciding::{ApprovalNeed, Payer, Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
 pub use storing::{
-    Alone, Approvals, Audits, Budgets, Cursors, Events, Journals, Locks, Nodes, Runs, Sessions,
+    Alone, Approvals, Archives, Audits, Budgets, Cursors, Events, Journals, Locks, Nodes, Runs, Sessions,
     Store, Writes,
 };
 
@@ -148,6 +149,50 @@ pub enum KeyChange {
     Bind(Binding),
     /// The effect is recorded.
     Settle(IdempotencyKey),
+}
+
+/// Runs that leave the store, with the event that says so.
+#[derive(Clone, Debug)]
+pub struct ArchiveCommit {
+    /// The end of the system session's chain when it was decided that they may leave.
+    pub expected: Head,
+    /// The event, in the system session.
+    pub event: Event,
+    /// What is kept of each.
+    pub runs: Vec<ArchivedRun>,
+}
+
+/// Which runs that are over to list, in the order of their ids.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedQuery {
+    /// Only those after this one.
+    pub after: Option<RunId>,
+    /// Only those that came before this time.
+    pub until: Timestamp,
+    /// The most rows to return.
+    pub limit: usize,
+}
+
+/// A run that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedRun {
+    /// The run.
+    pub run_id: RunId,
+    /// Its final status.
+    pub status: Status,
+    /// The position of its last event; 0 where it has none.
+    pub last_event: u64,
+}
+
+/// What is kept of an archived run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptRun {
+    /// Its place in the order of their commits.
+    pub position: u64,
+    /// What is kept.
+    pub run: ArchivedRun,
+    /// The binding of its key, where there is one.
+    pub binding: Option<Binding>,
 }
 
 /// An event with its own link, if it has one.

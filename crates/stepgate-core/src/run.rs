@@ -62,6 +62,7 @@ impl Status {
                 | Failure::ActionNotAllowed
                 | Failure::InvalidArgs(_)
                 | Failure::IdempotencyConflict
+                | Failure::ResultArchived(_)
                 | Failure::PolicyViolation(_)
                 | Failure::TooManyApprovals(_)
                 | Failure::RefusedAtExecution(_)

@@ -350,7 +350,10 @@ async fn concluded(
                 trail.forget_journal();
                 Err(p5_validate_args::known(gate, &key, asked).await?)
             }
-            Err(Stop::Known(run_id)) => return p9_respond::recalled(gate, run_id).await,
+            Err(Stop::Known(run_id)) => match p9_respond::recalled(gate, run_id).await? {
+                Some(answer) => return Ok(answer),
+                None => Err(Stop::Failure(Failure::ResultArchived(run_id))),
+            },
             Err(Stop::Paused(approval_id)) => return Ok(p9_respond::paused(&trail, approval_id)),
             Err(Stop::InDoubt) => return Ok(p9_respond::in_doubt(&trail)),
             Err(Stop::Fault(fault)) => {

@@ -3,8 +3,9 @@
 //! Without saved heads it finds any change except a consistent rewrite of everything after it; with
 //! heads that were saved elsewhere it finds that too.
 
-mod budgets;
-mod chain;
+mod archives;
+pub(crate) mod budgets;
+pub(crate) mod chain;
 mod consents;
 mod labels;
 pub(crate) mod run;
@@ -21,12 +22,16 @@ use crate::consent_cache::Recorded;
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
 use crate::gate::opening_payload;
+use crate::idempotency::Binding;
 use crate::ids::{RunId, SessionId};
 use crate::json::Value;
 use crate::ports::{Audited, Counts, Dossier, LinkedEvent, Moment, Store, StoreError};
 use crate::session::{LinkKind, Session, Uniqueness};
 
+use archives::Archives;
 use chain::Chains;
+
+pub use archives::ArchiveFiles;
 
 /// How many runs are read at a time.
 const PAGE_RUNS: usize = 256;
@@ -71,6 +76,14 @@ pub struct Report {
     pub runs: u64,
     /// Journal entries that were recomputed.
     pub entries: u64,
+    /// Runs that have left the store for archives.
+    pub archived_runs: u64,
+    /// Archives that the system session names.
+    pub archives: u64,
+    /// Archives whose files were read.
+    pub archives_read: u64,
+    /// Archives whose files are not there, where files were asked for.
+    pub archives_missing: Vec<String>,
     /// The ends of all chains.
     pub heads: Vec<SavedHead>,
     /// The problems found. Empty means that everything verifies.
@@ -88,12 +101,22 @@ pub async fn verify(
     saved: &[SavedHead],
     progress: impl FnMut(u64),
 ) -> Result<Report, StoreError> {
+    verify_with(store, None, saved, progress).await
+}
+
+/// The same, with the files of archives. No run may leave the store meanwhile.
+pub async fn verify_with(
+    store: &dyn Store,
+    files: Option<&dyn ArchiveFiles>,
+    saved: &[SavedHead],
+    progress: impl FnMut(u64),
+) -> Result<Report, StoreError> {
     let mut walk = Walk::default();
     // First: damage may end the walk, and this report then says where it is.
     for line in store.damage().await? {
         walk.problems.push(Problem::new("database", line));
     }
-    match walk.everything(store, saved, progress).await {
+    match walk.everything(store, files, saved, progress).await {
         Ok(()) => {}
         // A missing index, for example, is a problem that ends the walk.
         Err(StoreError::Broken(why) | StoreError::Unavailable(why))
@@ -106,6 +129,10 @@ pub async fn verify(
     Ok(Report {
         runs: walk.seen.runs,
         entries: walk.seen.entries,
+        archived_runs: walk.archives.runs(),
+        archives: walk.archives.len(),
+        archives_read: walk.archives.read,
+        archives_missing: walk.archives.missing,
         heads: walk.heads,
         problems: walk.problems,
     })
@@ -129,6 +156,7 @@ struct Walk {
     suspects: Vec<RunId>,
     /// Session openings recorded in the system session, by session id.
     openings: HashMap<String, Vec<Value>>,
+    archives: Archives,
     heads: Vec<SavedHead>,
     problems: Vec<Problem>,
 }
@@ -146,6 +174,7 @@ impl Walk {
     async fn everything(
         &mut self,
         store: &dyn Store,
+        files: Option<&dyn ArchiveFiles>,
         saved: &[SavedHead],
         progress: impl FnMut(u64),
     ) -> Result<(), StoreError> {
@@ -158,8 +187,10 @@ impl Walk {
         }
         self.runs(store, &last, progress).await?;
         self.suspects(store).await?;
+        self.kept_runs(store).await?;
         self.shared_keys(store).await?;
         self.loose_events(store, last.events).await?;
+        self.archives(files);
         if let Some(sessions) = self.readable("sessions", sessions)? {
             self.sessions(store, &sessions, saved).await?;
         }
@@ -264,11 +295,9 @@ impl Walk {
         self.seen.events += rows.events;
         self.seen.approvals += rows.approvals;
         self.seen.bindings += rows.bindings;
-        self.keys.extend(dossier.binding.as_ref().map(|binding| {
-            let mut hasher = DefaultHasher::new();
-            binding.idempotency_key.hash(&mut hasher);
-            hasher.finish()
-        }));
+        if let Some(binding) = &dossier.binding {
+            self.key(binding);
+        }
         self.ledger.add(dossier, rows.events);
         self.problems.extend(run::check(dossier));
         let mut suspicious = consents::check(dossier, &self.consents);
@@ -284,6 +313,12 @@ impl Walk {
             let place = Some(run_id);
             self.problems.extend(self.chains.add(session_id, kind, place, body, link));
         }
+    }
+
+    fn key(&mut self, binding: &Binding) {
+        let mut hasher = DefaultHasher::new();
+        binding.idempotency_key.hash(&mut hasher);
+        self.keys.push(hasher.finish());
     }
 
     /// A run is created with its first link, so within a session rows and links have the same order.
@@ -333,6 +368,7 @@ impl Walk {
     }
 
     fn opening(&mut self, event: Event) {
+        self.archive_event(&event);
         if event.event_type == EventType::SessionOpened {
             let named = event.payload.get("session_id").and_then(|id| id.as_str()).unwrap_or("?");
             self.openings.entry(named.to_owned()).or_default().push(event.payload);

@@ -117,6 +117,16 @@ pub struct StopLifted {
     pub stop_id: ArtifactId,
 }
 
+/// `hold_lifted`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HoldLifted {
+    /// The hold.
+    pub hold_id: ArtifactId,
+    /// Who lifted it.
+    pub lifted_by: PrincipalId,
+}
+
 /// `tool_replayed`.
 #[derive(Serialize, JsonSchema)]
 pub struct ToolReplayed {

@@ -41,6 +41,7 @@ fn table() -> Vec<Row> {
         row(Failure::ActionNotAllowed, "VALIDATE_ACTION", "DENIED", "ACTION_NOT_ALLOWED", "Action is not allowed", Some("TOOL_UNCLASSIFIED_DENIED")),
         row(Failure::InvalidArgs(why()), "VALIDATE_ARGS", "VALIDATION_ERROR", "INVALID_ARGS", "Arguments do not match the action's contract", Some("path: missing")),
         row(Failure::IdempotencyConflict, "VALIDATE_ARGS", "VALIDATION_ERROR", "IDEMPOTENCY_CONFLICT", "Proposal id was already used for a different action", None),
+        row(Failure::ResultArchived(RunId::new(uuid::Uuid::nil())), "VALIDATE_ARGS", "VALIDATION_ERROR", "RESULT_ARCHIVED", "Proposal id was already used, and its result is archived", Some("RUN_ARCHIVED: run 00000000-0000-0000-0000-000000000000")),
         row(Failure::PolicyViolation(why()), "AUTHORIZE", "DENIED", "POLICY_VIOLATION", "Action is not permitted by policy", Some("path: missing")),
         row(denied(None), "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("DENIED_BY_OPERATOR: by ann")),
         row(denied(Some("too loud")), "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("DENIED_BY_OPERATOR: by ann, who noted: too loud")),
@@ -65,6 +66,7 @@ fn has_a_row(failure: &Failure) {
         | Failure::ActionNotAllowed
         | Failure::InvalidArgs(_)
         | Failure::IdempotencyConflict
+        | Failure::ResultArchived(_)
         | Failure::PolicyViolation(_)
         | Failure::DeniedByOperator { .. }
         | Failure::ApprovalExpired

@@ -6,11 +6,13 @@
 use async_trait::async_trait;
 
 use super::{
-    Announcement, ApprovalQuery, Audited, Counts, Cursor, Dossier, EventQuery, LinkedEvent, Moment,
+    Announcement, ApprovalQuery, ArchiveCommit, Audited, Counts, Cursor, Dossier, EndedQuery,
+    EndedRun, EventQuery, KeptRun, LinkedEvent, Moment,
     Node, Place, PlacedEvent, Recollection, RunQuery, SessionQuery, StepCommit, StoreError,
     TurnQuery, Unfinished, Unreached,
 };
 use crate::approval::Approval;
+use crate::archive::ArchivedRun;
 use crate::budget::{Account, Balance, BudgetName, Window};
 use crate::decimal::Decimal;
 use crate::digest::Digest;
@@ -36,6 +38,7 @@ pub trait Store:
     + Events
     + Cursors
     + Audits
+    + Archives
     + Nodes
 {
     /// Appends one entry to a trace whose run is open: the one-entry form of `commit`.
@@ -84,6 +87,7 @@ impl<T> Store for T where
         + Events
         + Cursors
         + Audits
+        + Archives
         + Nodes
 {
 }
@@ -290,6 +294,29 @@ pub trait Audits: Send + Sync {
     /// Damage that the engine itself finds in its files, a line each. Empty where the engine has no such
     /// check.
     async fn damage(&self) -> Result<Vec<String>, StoreError>;
+}
+
+/// Runs that leave the store for archives.
+#[async_trait]
+pub trait Archives: Send + Sync {
+    /// Runs that are over, in the order of their ids. A run that has the last row of a table is left out: the position of
+    /// that row would be given again.
+    async fn ended(&self, query: EndedQuery) -> Result<Vec<EndedRun>, StoreError>;
+
+    /// Takes runs out of the store, all or none, and keeps what the commit says of them. It is refused with
+    /// STATE_CONCURRENT_EXECUTION where the system session has gone on, and with another code where a run is not over, or
+    /// has other rows than the commit says.
+    async fn archive(&self, commit: ArchiveCommit) -> Result<(), StoreError>;
+
+    /// What is kept of an archived run.
+    async fn archived_run(&self, run_id: RunId) -> Result<Option<ArchivedRun>, StoreError>;
+
+    /// What is kept of archived runs, after a position, in the order of their commits, each with the binding of its key.
+    async fn archived_page(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<KeptRun>, StoreError>;
 }
 
 /// Operations that differ where several processes share a store. A store that only one process can open is

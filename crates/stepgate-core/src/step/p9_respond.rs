@@ -33,13 +33,19 @@ pub(super) fn in_doubt(trail: &Trail) -> Answer {
     trail.answer(Reply::InProgress(None))
 }
 
-/// The answer to a proposal that is known already. A replay is not a step: it writes an event, not a run.
+/// The answer to a proposal that is known already; none where its run is archived. A replay is not a step: it writes an
+/// event, not a run.
 #[instrument(target = PHASE, name = "RESPOND", level = "debug", skip_all)]
-pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
-    let known = recall(gate, run_id).await?;
+pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Option<Answer>, Fault> {
+    let Some(known) = gate.store.recall(run_id).await? else {
+        return match gate.store.archived_run(run_id).await? {
+            Some(_) => Ok(None),
+            None => Err(unknown(run_id).into()),
+        };
+    };
     if known.record.is_none() {
         let dossier = gate.store.dossier(run_id).await?;
-        return notice(gate, &dossier.ok_or_else(|| unknown(run_id))?);
+        return notice(gate, &dossier.ok_or_else(|| unknown(run_id))?).map(Some);
     }
     let answer = replayed(&known)?;
     let event = Event {
@@ -53,7 +59,9 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault
     };
     match gate.store.append_event(event).await {
         // The answer itself is durable. It is given even if the disk is too full to record the replay.
-        Ok(()) | Err(StoreError::Unavailable(_)) => Ok(answer),
+        Ok(()) | Err(StoreError::Unavailable(_)) => Ok(Some(answer)),
+        // The run left the store between the two.
+        Err(StoreError::State(_)) if gate.store.archived_run(run_id).await?.is_some() => Ok(Some(answer)),
         Err(error) => Err(error.into()),
     }
 }

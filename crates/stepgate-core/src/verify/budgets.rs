@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::archive::ArchivedCharge;
 use crate::budget::{Account, Balance, Charge};
 use crate::decimal::Decimal;
 use crate::event::{Event, EventType};
@@ -67,6 +68,25 @@ fn is_what_is_needed(
     }
 }
 
+/// What a run's calls took from accounts, and gave back, in ten-thousandths.
+pub(crate) fn net_charges(dossier: &Dossier) -> impl Iterator<Item = (Account, i64)> {
+    dossier.events.iter().filter_map(|linked| signed_charge(&linked.event))
+}
+
+/// What an event took from an account; less than nothing where it gave back.
+fn signed_charge(event: &Event) -> Option<(Account, i64)> {
+    let sign = if event.event_type == EventType::BudgetReserved {
+        1
+    } else if event.event_type == EventType::BudgetReleased {
+        -1
+    } else {
+        return None;
+    };
+    // An event that cannot be read is a problem of its run.
+    let charge = charge_in(event)?;
+    Some((charge.account(), sign * charge.amount.units()))
+}
+
 /// The sum of all charges, account by account.
 #[derive(Default)]
 pub(super) struct Ledger(HashMap<Account, i128>);
@@ -75,19 +95,17 @@ impl Ledger {
     /// Adds the first of a run's events: those that there were when the accounts were read.
     pub(super) fn add(&mut self, dossier: &Dossier, events: u64) {
         let events_max = usize::try_from(events).unwrap_or(usize::MAX);
-        for linked in dossier.events.iter().take(events_max) {
-            let sign = if linked.event.event_type == EventType::BudgetReserved {
-                1
-            } else if linked.event.event_type == EventType::BudgetReleased {
-                -1
-            } else {
-                continue;
-            };
-            // An event that cannot be read is a problem of its run.
-            if let Some(charge) = charge_in(&linked.event) {
-                let sum = self.0.entry(charge.account()).or_default();
-                *sum += sign * i128::from(charge.amount.units());
-            }
+        let events = dossier.events.iter().take(events_max);
+        for (account, units) in events.filter_map(|linked| signed_charge(&linked.event)) {
+            *self.0.entry(account).or_default() += i128::from(units);
+        }
+    }
+
+    /// Adds what archived runs took.
+    pub(super) fn add_archived(&mut self, charges: &[ArchivedCharge]) {
+        for charge in charges {
+            let sum = self.0.entry(charge.account()).or_default();
+            *sum += i128::from(charge.amount.units());
         }
     }
 

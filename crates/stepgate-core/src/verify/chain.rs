@@ -10,13 +10,13 @@ use super::{Problem, SavedHead};
 
 /// Every link, by session. About a hundred bytes each.
 #[derive(Default)]
-pub(super) struct Chains {
+pub(crate) struct Chains {
     links: HashMap<SessionId, Vec<Link>>,
 }
 
 impl Chains {
     /// Adds a link. Returns a problem where its digest does not follow from what it links.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         session_id: SessionId,
         kind: LinkKind,
@@ -26,6 +26,28 @@ impl Chains {
     ) -> Option<Problem> {
         self.links.entry(session_id).or_default().push(link);
         broken(session_id, kind, run_id, body, link)
+    }
+
+    /// Adds the link of an archived run, whose digest was computed from what is kept of it.
+    pub(super) fn add_kept(&mut self, session_id: SessionId, link: Link) {
+        self.links.entry(session_id).or_default().push(link);
+    }
+
+    /// Links that do not name the one before them, where that is known.
+    pub(crate) fn neighbours(&mut self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for (session_id, links) in &mut self.links {
+            links.sort_by_key(|link| link.number);
+            for (before, link) in links.iter().zip(links.iter().skip(1)) {
+                let follows = before.number.wrapping_add(1) != link.number
+                    || before.digest == link.prev;
+                if !follows || before.number == link.number {
+                    let place = format!("link {} of session {session_id}", link.number);
+                    problems.push(Problem::new(place, "does not name the link before it"));
+                }
+            }
+        }
+        problems
     }
 
     /// Checks that a session's links have no gaps and end at its head. The second value is the number of the

@@ -22,7 +22,7 @@ use crate::step::{Readable, asked_digest, response_of};
 use super::{Problem, budgets, chain, place_of};
 
 /// Everything about one run that does not follow from the rest.
-pub(super) fn check(dossier: &Dossier) -> Vec<Problem> {
+pub(crate) fn check(dossier: &Dossier) -> Vec<Problem> {
     let mut problems = Problems::about(&dossier.run);
     match problems.note("journal", replay(&dossier.entries)) {
         Some(replayed) => check_against(dossier, &replayed),
@@ -76,7 +76,7 @@ pub(crate) fn prove(dossier: &Dossier) -> Result<Replayed, StateError> {
 }
 
 /// The links of a run, with the body that each must have.
-pub(super) fn links(dossier: &Dossier) -> Vec<(LinkKind, Link, Digest)> {
+pub(crate) fn links(dossier: &Dossier) -> Vec<(LinkKind, Link, Digest)> {
     let mut links = Vec::new();
     if let (Some(link), Some(genesis)) = (dossier.open_link, dossier.entries.first()) {
         let (arrival, events) = (dossier.run.arrival_digest(), opening_digest(dossier));
@@ -163,7 +163,10 @@ fn part(event_type: EventType) -> Part {
         | EventType::TurnContinued
         | EventType::TurnFailed
         | EventType::StopMade
-        | EventType::StopLifted => Part::Other,
+        | EventType::StopLifted
+        | EventType::RunsArchived
+        | EventType::HoldMade
+        | EventType::HoldLifted => Part::Other,
     }
 }
 

@@ -1,0 +1,325 @@
+//! The file of an archive: a line of JSON for each run, in RFC 8785 form, between a header and a footer.
+
+use serde::{Deserialize, Serialize};
+
+use super::ArchivedRun;
+use crate::approval::{Approval, ApprovalStatus, Resolution, StoredContext};
+use crate::bundle::Bundle;
+use crate::digest::Digest;
+use crate::event::{Event, EventType};
+use crate::idempotency::Binding;
+use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use crate::journal::{Checkpoint, StateError};
+use crate::json::{Value, canonical, strict};
+use crate::ports::{Dossier, LinkedEvent};
+use crate::record::Record;
+use crate::session::Link;
+use crate::time::Timestamp;
+use crate::verify::Problem;
+use crate::verify::chain::Chains;
+use crate::verify::run::{check, links};
+
+const FORMAT: &str = "stepgate.archive.v1";
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    archive_id: ArtifactId,
+    format: String,
+    made_at: Timestamp,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Footer {
+    /// SHA-256 of all bytes before this line.
+    digest: Digest,
+    runs: u64,
+}
+
+/// A run: what `runs export` gives, and everything else that the store has of it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    approval: Option<ApprovalObject>,
+    binding: Option<BindingObject>,
+    bundle: Bundle,
+    checkpoints: Vec<Checkpoint>,
+    events: Vec<EventObject>,
+    open_link: Option<LinkObject>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkObject {
+    digest: Digest,
+    number: u64,
+    prev: Digest,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventObject {
+    event_id: ArtifactId,
+    event_type: EventType,
+    link: Option<LinkObject>,
+    #[serde(deserialize_with = "strict::value")]
+    payload: Value,
+    run_id: Option<RunId>,
+    sequence_number: u64,
+    session_id: SessionId,
+    ts: Timestamp,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApprovalObject {
+    approval_context_json: String,
+    approval_id: ApprovalId,
+    resolution: Option<ResolutionObject>,
+    status: ApprovalStatus,
+    tool_run_id: RunId,
+    ts_requested: Timestamp,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ResolutionObject {
+    approver_id: Option<PrincipalId>,
+    note: Option<String>,
+    ts_resolved: Timestamp,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BindingObject {
+    asked_digest: Digest,
+    idempotency_key: IdempotencyKey,
+    settled: bool,
+    tool_name: String,
+    tool_server: String,
+    trace_id: RunId,
+}
+
+impl BindingObject {
+    pub(super) fn of(binding: &Binding) -> Self {
+        let Binding { idempotency_key, tool_server, tool_name, asked_digest, trace_id, settled } =
+            binding.clone();
+        Self { asked_digest, idempotency_key, settled, tool_name, tool_server, trace_id }
+    }
+
+    fn read(self) -> Binding {
+        let Self { asked_digest, idempotency_key, settled, tool_name, tool_server, trace_id } =
+            self;
+        Binding { idempotency_key, tool_server, tool_name, asked_digest, trace_id, settled }
+    }
+}
+
+impl LinkObject {
+    fn of(link: Link) -> Self {
+        let Link { number, prev, digest } = link;
+        Self { digest, number, prev }
+    }
+
+    fn read(self) -> Link {
+        let Self { digest, number, prev } = self;
+        Link { number, prev, digest }
+    }
+}
+
+impl EventObject {
+    fn of(linked: &LinkedEvent) -> Self {
+        let Event { event_id, event_type, payload, run_id, sequence_number, session_id, ts } =
+            linked.event.clone();
+        let link = linked.link.map(LinkObject::of);
+        Self { event_id, event_type, link, payload, run_id, sequence_number, session_id, ts }
+    }
+
+    fn read(self) -> LinkedEvent {
+        let Self { event_id, event_type, link, payload, run_id, sequence_number, session_id, ts } =
+            self;
+        let event =
+            Event { event_id, event_type, payload, run_id, sequence_number, session_id, ts };
+        LinkedEvent { event, link: link.map(LinkObject::read) }
+    }
+}
+
+impl ApprovalObject {
+    fn of(approval: &Approval) -> Self {
+        let resolution = approval.resolution.clone().map(|resolution| {
+            let Resolution { approver_id, note, ts_resolved } = resolution;
+            ResolutionObject { approver_id, note, ts_resolved }
+        });
+        Self {
+            approval_context_json: approval.context.text().to_owned(),
+            approval_id: approval.approval_id,
+            resolution,
+            status: approval.status,
+            tool_run_id: approval.tool_run_id,
+            ts_requested: approval.ts_requested,
+        }
+    }
+
+    fn read(self) -> Approval {
+        let resolution = self.resolution.map(|resolution| {
+            let ResolutionObject { approver_id, note, ts_resolved } = resolution;
+            Resolution { approver_id, note, ts_resolved }
+        });
+        Approval {
+            context: StoredContext::stored(self.approval_context_json),
+            approval_id: self.approval_id,
+            resolution,
+            status: self.status,
+            tool_run_id: self.tool_run_id,
+            ts_requested: self.ts_requested,
+        }
+    }
+}
+
+impl Line {
+    fn of(dossier: &Dossier) -> Result<Self, StateError> {
+        Ok(Self {
+            approval: dossier.approval.as_ref().map(ApprovalObject::of),
+            binding: dossier.binding.as_ref().map(BindingObject::of),
+            bundle: Bundle::of(dossier)?,
+            checkpoints: dossier.checkpoints.clone(),
+            events: dossier.events.iter().map(EventObject::of).collect(),
+            open_link: dossier.open_link.map(LinkObject::of),
+        })
+    }
+
+    fn read(self) -> Result<Dossier, StateError> {
+        let (run, entries) = self.bundle.rows()?;
+        let record = self.bundle.record.map(|it| {
+            let ending = run.ending.clone().unwrap_or_default();
+            let link = Link { number: it.link_number, prev: it.link_prev, digest: it.link_digest };
+            let sealed = Record::seal(&it.body, ending);
+            (Record { digest: it.digest, status: run.status, ..sealed }, link)
+        });
+        Ok(Dossier {
+            run,
+            entries,
+            open_link: self.open_link.map(LinkObject::read),
+            checkpoints: self.checkpoints,
+            approval: self.approval.map(ApprovalObject::read),
+            binding: self.binding.map(BindingObject::read),
+            events: self.events.into_iter().map(EventObject::read).collect(),
+            sealed: None,
+            record,
+        })
+    }
+}
+
+/// The line of a run, without its end. An error where the run would not come back from it exactly as it is.
+pub(super) fn line(dossier: &Dossier) -> Result<String, StateError> {
+    let text = canonical::text_of(&Line::of(dossier)?);
+    match read_line(&text) {
+        Ok(back) if back == *dossier => Ok(text),
+        Ok(_) => Err(StateError::checksum("the run does not come back from its line as it is")),
+        Err(why) => Err(StateError::checksum(why)),
+    }
+}
+
+fn read_line(text: &str) -> Result<Dossier, String> {
+    let line: Line = read(text)?;
+    if canonical::text_of(&line) != text {
+        return Err("is not written as Stepgate writes it".into());
+    }
+    line.read().map_err(|error| error.to_string())
+}
+
+/// Strict JSON: with duplicate keys, a line could show one thing and prove another.
+fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, String> {
+    let value = strict::stored(text).map_err(|refusal| refusal.to_string())?;
+    T::deserialize(value).map_err(|error| error.to_string())
+}
+
+/// The file of an archive with these lines.
+pub(super) fn text(archive_id: ArtifactId, made_at: Timestamp, lines: &[String]) -> String {
+    let header = Header { archive_id, format: FORMAT.into(), made_at };
+    let mut text = canonical::text_of(&header) + "\n";
+    for line in lines {
+        text.push_str(line);
+        text.push('\n');
+    }
+    let runs = u64::try_from(lines.len()).unwrap_or(u64::MAX);
+    let footer = Footer { digest: Digest::of_bytes(text.as_bytes()), runs };
+    text.push_str(&canonical::text_of(&footer));
+    text.push('\n');
+    text
+}
+
+/// An archive that was read from its file.
+#[derive(Clone, Debug)]
+pub struct Archive {
+    /// Its id.
+    pub archive_id: ArtifactId,
+    /// When it was made.
+    pub made_at: Timestamp,
+    /// SHA-256 of the file.
+    pub digest: Digest,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// Its runs.
+    pub dossiers: Vec<Dossier>,
+}
+
+impl Archive {
+    /// Reads a file. The error says which line is not as it was written.
+    pub fn read(bytes: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "is not text")?;
+        let whole = text.strip_suffix('\n').ok_or("is cut off: the last line has no end")?;
+        let (body, last) = whole.rsplit_once('\n').ok_or("is cut off: there is no footer")?;
+        let footer: Footer = read(last).map_err(|why| format!("footer: {why}"))?;
+        let covered = text.get(..body.len() + 1).unwrap_or_default();
+        if footer.digest != Digest::of_bytes(covered.as_bytes()) {
+            return Err("footer: the lines before it have another digest".into());
+        }
+        let mut lines = body.split('\n');
+        let header = lines.next().unwrap_or_default();
+        let header: Header = read(header).map_err(|why| format!("header: {why}"))?;
+        if header.format != FORMAT {
+            return Err(format!("header: the format is not `{FORMAT}`"));
+        }
+        let numbered = lines.zip(2..);
+        let dossiers = numbered
+            .map(|(line, number)| read_line(line).map_err(|why| format!("line {number}: {why}")))
+            .collect::<Result<Vec<_>, _>>()?;
+        if u64::try_from(dossiers.len()).ok() != Some(footer.runs) {
+            return Err(format!("footer: there are {} runs", dossiers.len()));
+        }
+        Ok(Self {
+            archive_id: header.archive_id,
+            made_at: header.made_at,
+            digest: Digest::of_bytes(bytes),
+            bytes: u64::try_from(bytes.len()).unwrap_or(u64::MAX),
+            dossiers,
+        })
+    }
+
+    /// Everything in it that does not follow from the rest: each run, its links, and that neighbouring links name
+    /// each other.
+    pub fn verify(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut chains = Chains::default();
+        for dossier in &self.dossiers {
+            problems.extend(check(dossier));
+            let arrival = &dossier.run.arrival;
+            if dossier.record.is_none() {
+                problems.push(Problem::new(format!("run {}", arrival.run_id), "is not over"));
+            }
+            for (kind, link, body) in links(dossier) {
+                let run_id = Some(arrival.run_id);
+                problems.extend(chains.add(arrival.session_id, kind, run_id, body, link));
+            }
+        }
+        problems.extend(chains.neighbours());
+        problems
+    }
+
+    /// What a store keeps of its runs.
+    pub fn kept(&self) -> Vec<ArchivedRun> {
+        let runs = self.dossiers.iter();
+        runs.map(|dossier| ArchivedRun::of(dossier, self.archive_id)).collect()
+    }
+}

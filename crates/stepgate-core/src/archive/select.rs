@@ -1,0 +1,272 @@
+//! Which runs may leave the store, and how they leave it.
+
+use super::file::{self, Archive};
+use super::{ArchivedCharge, Kept, NamedArchive, RunsArchived, file_name};
+use crate::consent_cache::Recorded;
+use crate::event::{Event, EventType, payload};
+use crate::gate::{Fault, Gate};
+use crate::hold::{self, Held};
+use crate::ids::{ArtifactId, RunId};
+use crate::journal::{StateCode, StateError};
+use crate::ports::{ArchiveCommit, Dossier, EndedQuery, EndedRun, Store, StoreError};
+use crate::run::Status;
+use crate::system;
+use crate::time::Timestamp;
+use crate::verify::run::check;
+
+/// Most runs in one archive: so many leave the store in one transaction.
+pub const RUNS_MAX: usize = 256;
+/// Most bytes of the lines of one archive, unless a single run has more.
+pub const BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How often a commit is tried, where others write into the system session at the same time.
+const TRIES_MAX: usize = 16;
+
+/// For how many days runs stay in the store after they ended, by their final status. None: for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// Those that succeeded.
+    pub ok_days: Option<u32>,
+    /// Those that failed, or were not valid.
+    pub error_days: Option<u32>,
+    /// Those that timed out.
+    pub timeout_days: Option<u32>,
+    /// Those that were denied.
+    pub denied_days: Option<u32>,
+}
+
+impl Retention {
+    fn days(&self, status: Status) -> Option<u32> {
+        match status {
+            Status::Ok => self.ok_days,
+            Status::Error => self.error_days,
+            Status::Timeout => self.timeout_days,
+            Status::Denied => self.denied_days,
+            Status::Started | Status::ApprovalRequired | Status::Approved => None,
+        }
+    }
+
+    /// The time before which a run of this status must have ended to leave the store.
+    fn cutoff(&self, status: Status, now: Timestamp) -> Option<Timestamp> {
+        let days = i64::from(self.days(status)?);
+        let ms = now.as_millisecond().saturating_sub(days * 24 * 60 * 60 * 1000);
+        Some(Timestamp::from_millisecond(ms))
+    }
+
+    /// The latest of these times; none where runs of every status stay for ever.
+    fn latest_cutoff(&self, now: Timestamp) -> Option<Timestamp> {
+        let statuses = [Status::Ok, Status::Error, Status::Timeout, Status::Denied];
+        statuses.into_iter().filter_map(|status| self.cutoff(status, now)).max()
+    }
+}
+
+/// Why runs that are old enough stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stay {
+    /// A hold covers them.
+    pub held: u64,
+    /// A reader of the events has not come so far.
+    pub unread: u64,
+    /// They used a grant that can still be used: their events count its uses.
+    pub granted: u64,
+    /// They do not verify, or would not come back from the file as they are.
+    pub unsound: u64,
+}
+
+/// Runs that may leave the store together.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    lines: Vec<String>,
+    /// Where the next batch begins.
+    pub last: RunId,
+}
+
+impl Batch {
+    /// The text of its file.
+    pub fn text(&self, archive_id: ArtifactId, made_at: Timestamp) -> String {
+        file::text(archive_id, made_at, &self.lines)
+    }
+}
+
+/// What decides about every run of a batch.
+struct Judge<'a> {
+    retention: &'a Retention,
+    now: Timestamp,
+    held: Held,
+    /// The position that every reader of the events has reached.
+    read_to: u64,
+    consents: Recorded,
+}
+
+/// The next runs that may leave the store, after this one, oldest first; none where there are no more. Counts those that
+/// stay.
+pub async fn next(
+    store: &dyn Store,
+    retention: &Retention,
+    now: Timestamp,
+    after: Option<RunId>,
+    stay: &mut Stay,
+) -> Result<Option<Batch>, StoreError> {
+    let Some(until) = retention.latest_cutoff(now) else { return Ok(None) };
+    let cursors = store.cursors().await?;
+    let read_to = cursors.iter().map(|cursor| cursor.reached).min().unwrap_or(u64::MAX);
+    let held = hold::in_force(store).await?;
+    let consents = Recorded::of(store).await?;
+    let judge = Judge { retention, now, held, read_to, consents };
+    let mut after = after;
+    loop {
+        let query = EndedQuery { after, until, limit: RUNS_MAX };
+        let page = store.ended(query).await?;
+        let Some(last) = page.last().map(|run| run.run_id) else { return Ok(None) };
+        after = Some(last);
+        if let Some(batch) = judge.batch(store, page, last, stay).await? {
+            return Ok(Some(batch));
+        }
+    }
+}
+
+impl Judge<'_> {
+    async fn batch(
+        &self,
+        store: &dyn Store,
+        page: Vec<EndedRun>,
+        last: RunId,
+        stay: &mut Stay,
+    ) -> Result<Option<Batch>, StoreError> {
+        let mut batch = Batch { lines: Vec::new(), last };
+        let mut bytes = 0;
+        for run in page {
+            let Some(line) = self.line(store, &run, stay).await? else { continue };
+            bytes += line.len();
+            batch.lines.push(line);
+            if bytes >= BYTES_MAX {
+                batch.last = run.run_id;
+                break;
+            }
+        }
+        Ok((!batch.lines.is_empty()).then_some(batch))
+    }
+
+    /// The line of a run that may leave the store; none where it stays.
+    async fn line(
+        &self,
+        store: &dyn Store,
+        run: &EndedRun,
+        stay: &mut Stay,
+    ) -> Result<Option<String>, StoreError> {
+        let Some(cutoff) = self.retention.cutoff(run.status, self.now) else { return Ok(None) };
+        let dossier = match store.dossier(run.run_id).await {
+            Ok(Some(dossier)) => dossier,
+            Ok(None) => return Ok(None),
+            Err(StoreError::State(_)) => {
+                stay.unsound += 1;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        if !is_older(&dossier, cutoff) {
+            return Ok(None);
+        }
+        let reason = if self.held.covers(&dossier.run) {
+            &mut stay.held
+        } else if run.last_event > self.read_to {
+            &mut stay.unread
+        } else if self.is_counted(&dossier) {
+            &mut stay.granted
+        } else {
+            match file::line(&dossier) {
+                Ok(line) if check(&dossier).is_empty() => return Ok(Some(line)),
+                Ok(_) | Err(_) => &mut stay.unsound,
+            }
+        };
+        *reason += 1;
+        Ok(None)
+    }
+
+    /// Whether a run has used a grant that can still be used.
+    fn is_counted(&self, dossier: &Dossier) -> bool {
+        let events = dossier.events.iter().map(|linked| &linked.event);
+        let mut uses = events.filter(|event| event.event_type == EventType::GrantUsed);
+        uses.any(|event| {
+            let grant_id = event.payload.get("grant_id").and_then(|id| id.as_str());
+            let grant_id = grant_id.and_then(|id| id.parse::<ArtifactId>().ok());
+            let Some(grant_id) = grant_id else { return true };
+            let has_ended = |made: &crate::consent_cache::RecordedGrant| {
+                made.grant.expires_at <= self.now || self.consents.revoked.contains_key(&grant_id)
+            };
+            !self.consents.grants.get(&grant_id).is_some_and(has_ended)
+        })
+    }
+}
+
+/// Whether a run ended, and its last event happened, before this time.
+fn is_older(dossier: &Dossier, cutoff: Timestamp) -> bool {
+    let ended = dossier.record.as_ref().and_then(|(record, _)| record.body().ok());
+    let last = dossier.events.iter().map(|linked| linked.event.ts).max();
+    // A record that cannot be read does not verify: that is found later.
+    ended.is_none_or(|body| body.completed_at < cutoff) && last.is_none_or(|ts| ts < cutoff)
+}
+
+/// What became of an archive whose file is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Its runs have left the store.
+    Gone(NamedArchive),
+    /// Nothing has changed: a run got a hold or another event since it was read, or too much was written at the same time.
+    Stayed,
+}
+
+/// Takes the runs of an archive out of the store. Its file must be durable. In one commit: the event that names the file,
+/// what is kept of each run, and the end of the rows. The commit is refused where the system session has gone on since
+/// the holds were read, so a hold that was made before it keeps its runs.
+pub async fn leave(gate: &Gate, archive: &Archive) -> Result<Left, Fault> {
+    let runs = archive.kept();
+    let kept = Kept::of(&runs);
+    let archived = RunsArchived {
+        charges: ArchivedCharge::of(&archive.dossiers),
+        file: file_name(archive.archive_id),
+        file_bytes: archive.bytes,
+        file_digest: archive.digest,
+        kept_digest: kept.digest,
+        runs: kept.runs,
+    };
+    for _ in 0..TRIES_MAX {
+        let system = gate.system_session().await?;
+        let held = hold::in_force(&*gate.store).await?;
+        if archive.dossiers.iter().any(|dossier| held.covers(&dossier.run)) {
+            return Ok(Left::Stayed);
+        }
+        let event = Event {
+            event_id: archive.archive_id,
+            event_type: EventType::RunsArchived,
+            payload: payload::value(&archived),
+            run_id: None,
+            sequence_number: 0,
+            session_id: system.session_id,
+            ts: gate.world.now(),
+        };
+        let ts = event.ts;
+        let commit = ArchiveCommit { expected: system.head, event, runs: runs.clone() };
+        match gate.store.archive(commit).await {
+            Ok(()) => {
+                let archive_id = archive.archive_id;
+                return Ok(Left::Gone(NamedArchive { archive_id, archived, ts }));
+            }
+            Err(StoreError::State(StateError { code: StateCode::ConcurrentExecution, .. })) => {}
+            Err(StoreError::State(_)) => return Ok(Left::Stayed),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Left::Stayed)
+}
+
+/// The archives that the system session names, oldest first.
+pub async fn named(store: &dyn Store) -> Result<Vec<NamedArchive>, StoreError> {
+    let events = system::events_since(store, &[EventType::RunsArchived], 0).await?;
+    let read = |placed: &crate::ports::PlacedEvent| {
+        NamedArchive::read(&placed.event).ok_or_else(|| {
+            let detail = format!("event {} cannot be read", placed.event.event_id);
+            StoreError::State(StateError::checksum(detail))
+        })
+    };
+    events.iter().map(read).collect()
+}
