@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use stepgate_core::approval::Approval;
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::{Account, Balance, BudgetName, Window};
 use stepgate_core::decimal::Decimal;
 use stepgate_core::event::Event;
@@ -12,8 +13,8 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    Alone, ApprovalQuery, Approvals, Audited, Audits, Budgets, Counts, Cursor, Cursors, Dossier,
-    EventQuery, Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery,
+    Alone, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts, Cursor, Cursors, Dossier,
+    EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery,
     Runs, SessionQuery, Sessions, StepCommit, Store, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
@@ -156,6 +157,30 @@ impl<S: Store> Writes for FaultyStore<S> {
         let number = self.faults.begin_write()?;
         let answer = self.inner.open_session(session, event).await;
         self.faults.end_write(number, answer)
+    }
+}
+
+#[async_trait]
+impl<S: Store> Archives for FaultyStore<S> {
+    async fn ended(&self, query: EndedQuery) -> Result<Vec<EndedRun>> {
+        self.faults.alive()?;
+        self.inner.ended(query).await
+    }
+
+    async fn archive(&self, commit: ArchiveCommit) -> Result<()> {
+        let number = self.faults.begin_write()?;
+        let answer = self.inner.archive(commit).await;
+        self.faults.end_write(number, answer)
+    }
+
+    async fn archived_run(&self, run_id: RunId) -> Result<Option<ArchivedRun>> {
+        self.faults.alive()?;
+        self.inner.archived_run(run_id).await
+    }
+
+    async fn archived_page(&self, after: u64, limit: usize) -> Result<Vec<KeptRun>> {
+        self.faults.alive()?;
+        self.inner.archived_page(after, limit).await
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stepgate_core::approval::Approval;
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::{Account, Balance, BudgetName, Window};
 use stepgate_core::decimal::Decimal;
 use stepgate_core::event::Event;
@@ -16,8 +17,8 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::lock::locked;
 use stepgate_core::ports::{
-    Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Budgets, Counts, Cursor, Cursors,
-    Dossier, EventQuery, Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
+    Alone, Announce, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts, Cursor, Cursors,
+    Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
     RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
@@ -337,5 +338,28 @@ impl Audits for MemoryStore {
 
     async fn damage(&self) -> Result<Vec<String>> {
         Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl Archives for MemoryStore {
+    async fn ended(&self, query: EndedQuery) -> Result<Vec<EndedRun>> {
+        Ok(self.rows().ended(&query))
+    }
+
+    async fn archive(&self, commit: ArchiveCommit) -> Result<()> {
+        self.write(Write::Archive(Box::new(commit))).map(drop)
+    }
+
+    async fn archived_run(&self, run_id: RunId) -> Result<Option<ArchivedRun>> {
+        let rows = self.rows();
+        let kept = rows.archived.iter().find(|kept| kept.run.run_id == run_id);
+        Ok(kept.map(|kept| kept.run.clone()))
+    }
+
+    async fn archived_page(&self, after: u64, limit: usize) -> Result<Vec<KeptRun>> {
+        let rows = self.rows();
+        let later = rows.archived.iter().filter(|kept| kept.position > after);
+        Ok(later.take(limit).cloned().collect())
     }
 }

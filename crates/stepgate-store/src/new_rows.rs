@@ -1,6 +1,7 @@
 //! The rows that a plan adds: the values in the order of their table's columns, after the position.
 
 use stepgate_core::approval::Approval;
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::Account;
 use stepgate_core::decimal::Decimal;
 use stepgate_core::digest::Digest;
@@ -10,7 +11,7 @@ use stepgate_core::ids::{IdempotencyKey, PrincipalId, RunId};
 use stepgate_core::journal::{Appended, Checkpoint};
 use stepgate_core::json::canonical;
 use stepgate_core::record::Record;
-use stepgate_core::session::{Head, Link, Session};
+use stepgate_core::session::{Head, Link, LinkKind, Session};
 
 use crate::plan::{NewRun, Rows};
 use crate::tables::Cell;
@@ -155,6 +156,46 @@ pub(crate) fn account_row(account: &Account, used: Decimal) -> Vec<Cell<'_>> {
 
 pub(crate) fn sealed_row(run_id: RunId, payload: &[u8]) -> Vec<Cell<'_>> {
     vec![Cell::text_of(run_id), payload.into()]
+}
+
+/// What is kept of an archived run: the columns of [`GIVEN_OF_ARCHIVED`].
+pub(crate) fn archived_row(run: &ArchivedRun) -> Vec<Cell<'static>> {
+    vec![
+        Cell::text_of(run.run_id),
+        Cell::text_of(run.session_id),
+        Cell::text_of(run.archive_id),
+        run.step_index.into(),
+        run.events.into(),
+        run.approvals.into(),
+        run.binding_digest.map(|digest| Cell::Bytes(digest.as_bytes().to_vec().into())).into(),
+        Cell::Bytes(archived_links(run).into()),
+    ]
+}
+
+/// The columns of `archived_runs` that a commit gives; the database adds what it knows itself.
+pub(crate) const GIVEN_OF_ARCHIVED: &str =
+    "tool_run_id, session_id, archive_id, step_index, events, approvals, binding_digest, links";
+
+/// Bytes of a link: its kind, its number, the link before and what it links.
+pub(crate) const LINK_BYTES: usize = 1 + 8 + 32 + 32;
+
+fn archived_links(run: &ArchivedRun) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(run.links.len() * LINK_BYTES);
+    for link in &run.links {
+        bytes.push(kind_mark(link.kind));
+        bytes.extend(link.number.to_be_bytes());
+        bytes.extend(link.prev.as_bytes());
+        bytes.extend(link.body.as_bytes());
+    }
+    bytes
+}
+
+pub(crate) fn kind_mark(kind: LinkKind) -> u8 {
+    match kind {
+        LinkKind::Open => b'o',
+        LinkKind::Close => b'c',
+        LinkKind::Event => b'e',
+    }
 }
 
 /// The three columns of a link.

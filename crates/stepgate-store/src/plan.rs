@@ -7,6 +7,7 @@
 mod check;
 
 use stepgate_core::approval::Approval;
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::{Account, BudgetChange};
 use stepgate_core::decimal::Decimal;
 use stepgate_core::digest::Digest;
@@ -14,7 +15,7 @@ use stepgate_core::event::{self, Event};
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, StateCode, StateError, Tail};
-use stepgate_core::ports::{ApprovalChange, KeyChange, StepCommit, StoreError};
+use stepgate_core::ports::{ApprovalChange, ArchiveCommit, KeyChange, StepCommit, StoreError};
 use stepgate_core::record::Record;
 use stepgate_core::run::{Ending, Run, Status};
 use stepgate_core::session::{self, Head, Link, LinkKind, Session, Uniqueness};
@@ -30,6 +31,8 @@ pub(crate) enum Write {
     Event(Box<Event>),
     /// A session, with its event in the system session.
     Session(Box<Session>, Box<Event>),
+    /// Runs that leave the store, with their event in the system session.
+    Archive(Box<ArchiveCommit>),
 }
 
 /// A step's commit, with every digest that can be computed without the store. They are computed in advance,
@@ -140,6 +143,9 @@ pub(crate) trait View {
 
     /// Whether a trace has a checkpoint at this sequence number.
     fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool>;
+
+    /// The first of these runs that is not over, or that has another number of events: it may not leave the store.
+    fn changed_run(&mut self, runs: &[ArchivedRun]) -> Result<Option<RunId>>;
 }
 
 /// The rows of a write. An engine writes them unchanged.
@@ -163,6 +169,8 @@ pub(crate) struct Rows<'a> {
     pub(crate) record: Option<(&'a Record, Link)>,
     /// Entries, checkpoint and record, as SQL engines store them.
     pub(crate) packed: Option<&'a [u8]>,
+    /// Runs that leave the store.
+    pub(crate) archived: &'a [ArchivedRun],
     /// The state of the trace afterwards.
     pub(crate) trace: Option<(RunId, Trace)>,
     /// The state of the session afterwards.
@@ -225,6 +233,7 @@ impl Rows<'_> {
             sealed,
             record,
             packed: _,
+            archived,
             trace: _,
             chain: _,
             answer: _,
@@ -240,6 +249,7 @@ impl Rows<'_> {
             && events.is_empty()
             && sealed.is_none()
             && record.is_none()
+            && archived.is_empty()
     }
 }
 
@@ -249,6 +259,7 @@ pub(crate) fn plan<'a>(write: &'a Write, view: &mut impl View) -> Result<Rows<'a
         Write::Step(step) => plan_step(step, view),
         Write::Event(event) => plan_event(event, view),
         Write::Session(session, event) => plan_session(session, event, view),
+        Write::Archive(commit) => plan_archive(commit, view),
     }
 }
 
@@ -395,6 +406,19 @@ fn plan_session<'a>(
     };
     let answer = Session { head, last_step_index: 0, ..session.clone() };
     Ok(Rows { session: Some(session), answer: Some(answer), ..rows })
+}
+
+fn plan_archive<'a>(commit: &'a ArchiveCommit, view: &mut impl View) -> Result<Rows<'a>> {
+    let chain = known_chain(commit.event.session_id, view)?;
+    if chain.head != commit.expected {
+        let detail = "the system session has gone on";
+        return Err(refusal(StateCode::ConcurrentExecution, detail));
+    }
+    if let Some(run_id) = view.changed_run(&commit.runs)? {
+        let detail = format!("run {run_id} is not as it was archived");
+        return Err(refusal(StateCode::InvalidTransition, detail));
+    }
+    Ok(Rows { archived: &commit.runs, ..event_rows(&commit.event, chain) })
 }
 
 /// The existing session that answers a request to open one: the same, or the only one of its kind.

@@ -29,6 +29,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
 use stepgate_core::approval::Approval;
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::{Account, Balance, BudgetName, Window};
 use stepgate_core::decimal::Decimal;
 use stepgate_core::digest::Digest;
@@ -37,8 +38,8 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateError};
 use stepgate_core::ports::{
-    Announce, Announcement, ApprovalQuery, Approvals, Audited, Audits, Budgets, Counts, Cursor,
-    Cursors, Dossier, EventQuery, Events, Journals, LinkedEvent, Locks, Moment, Node, Nodes,
+    Announce, Announcement, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts, Cursor,
+    Cursors, Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, Node, Nodes,
     PlacedEvent, Recollection, RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError,
     TurnQuery, Unfinished, Unreached, Writes,
 };
@@ -184,7 +185,7 @@ impl PostgresStore {
         let Desk { writer, node, .. } = self.desk()?;
         let claim = match &write {
             Write::Step(step) => node.claim_on(step.commit().place.run_id),
-            Write::Event(_) | Write::Session(..) => None,
+            Write::Event(_) | Write::Session(..) | Write::Archive(_) => None,
         };
         let announcement = Announcer::announcement(&write);
         let written = writer.write(write, claim).await;
@@ -622,6 +623,25 @@ impl Nodes for PostgresStore {
             Some(desk) => desk.listener.next().await,
             None => std::future::pending().await,
         }
+    }
+}
+
+#[async_trait]
+impl Archives for PostgresStore {
+    async fn ended(&self, query: EndedQuery) -> Result<Vec<EndedRun>> {
+        self.readers.all(select::ended(&query)).await
+    }
+
+    async fn archive(&self, commit: ArchiveCommit) -> Result<()> {
+        self.write(Write::Archive(Box::new(commit))).await.map(drop)
+    }
+
+    async fn archived_run(&self, run_id: RunId) -> Result<Option<ArchivedRun>> {
+        self.readers.one(select::archived_run(run_id)).await
+    }
+
+    async fn archived_page(&self, after: u64, limit: usize) -> Result<Vec<KeptRun>> {
+        self.readers.all(select::archived_page(after, limit)).await
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use stepgate_core::archive::{ArchivedLink, ArchivedRun};
 use stepgate_core::approval::{Approval, ApprovalStatus, Resolution, StoredContext};
 use stepgate_core::budget::{Account, AccountKey, Balance};
 use stepgate_core::decimal::Decimal;
@@ -16,12 +17,15 @@ use stepgate_core::journal::checkpoint::CheckpointState;
 use stepgate_core::journal::{Appended, Checkpoint, Entry, Kind, Sealed, StateError, Tail};
 use stepgate_core::json::{canonical, strict};
 use stepgate_core::machine::State;
-use stepgate_core::ports::{Cursor, LinkedEvent, StoreError, Unfinished};
+use stepgate_core::ports::{
+    Cursor, EndedRun, KeptRun, LinkedEvent, StoreError, Unfinished,
+};
 use stepgate_core::record::Record;
 use stepgate_core::run::{Arrival, Ending, Payload, Run, Status};
-use stepgate_core::session::{Head, Link, Session, SessionKind};
+use stepgate_core::session::{Head, Link, LinkKind, Session, SessionKind};
 
 use crate::Result;
+use crate::new_rows::{LINK_BYTES, kind_mark};
 use crate::plan::Chain;
 use crate::tables::{self, Table};
 
@@ -363,6 +367,56 @@ pub(crate) fn event_from(cells: &Cells<'_>) -> Result<LinkedEvent> {
     };
     let link = cells.maybe_link()?;
     Ok(LinkedEvent { event, link })
+}
+
+/// What is kept of an archived run.
+pub(crate) fn archived_from(cells: &Cells<'_>) -> Result<ArchivedRun> {
+    let links = cells.bytes("links")?;
+    let (links, rest) = links.as_chunks::<LINK_BYTES>();
+    let links: Option<Vec<_>> = links.iter().map(|bytes| archived_link(bytes)).collect();
+    let links = links.filter(|links| !links.is_empty() && rest.is_empty());
+    Ok(ArchivedRun {
+        archive_id: cells.parsed("archive_id")?,
+        run_id: cells.parsed("tool_run_id")?,
+        session_id: cells.parsed("session_id")?,
+        step_index: cells.number("step_index")?,
+        events: cells.number("events")?,
+        approvals: cells.number("approvals")?,
+        binding_digest: cells.maybe_digest("binding_digest")?,
+        links: links.ok_or_else(|| cells.mismatch("links", "not the links of a run"))?,
+    })
+}
+
+fn archived_link(bytes: &[u8; LINK_BYTES]) -> Option<ArchivedLink> {
+    let (mark, rest) = bytes.split_first()?;
+    let (number, rest) = rest.split_first_chunk::<8>()?;
+    let (prev, rest) = rest.split_first_chunk::<32>()?;
+    let body: [u8; 32] = rest.try_into().ok()?;
+    let kinds = [LinkKind::Open, LinkKind::Close, LinkKind::Event];
+    Some(ArchivedLink {
+        kind: kinds.into_iter().find(|kind| kind_mark(*kind) == *mark)?,
+        number: u64::from_be_bytes(*number),
+        prev: Digest::from_stored(*prev),
+        body: Digest::from_stored(body),
+    })
+}
+
+/// An archived run with the binding of its key, where the row has one.
+pub(crate) fn kept_from(cells: &Cells<'_>) -> Result<KeptRun> {
+    let binding = match cells.maybe_text("idempotency_key")? {
+        Some(_) => Some(binding_from(cells)?),
+        None => None,
+    };
+    Ok(KeptRun { position: cells.number("position")?, run: archived_from(cells)?, binding })
+}
+
+/// A run that is over.
+pub(crate) fn ended_from(cells: &Cells<'_>) -> Result<EndedRun> {
+    Ok(EndedRun {
+        run_id: cells.parsed("tool_run_id")?,
+        status: cells.spelled("status", Status::parse)?,
+        last_event: cells.number("last_event")?,
+    })
 }
 
 /// An account of a budget.

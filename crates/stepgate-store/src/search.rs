@@ -134,6 +134,10 @@ pub(crate) fn after_prefix(prefix: &IdPrefix) -> String {
     format!("{}g", prefix.as_str())
 }
 
+/// The position that an archived run had.
+pub(crate) const ARCHIVED_AT: &str =
+    "(SELECT run_position FROM archived_runs WHERE archived_runs.tool_run_id = #)";
+
 /// The order of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
@@ -158,9 +162,11 @@ impl Order {
     /// stands for the id.
     pub(crate) fn beyond(self, sign: char) -> String {
         let Self { table, id, by } = self;
+        let place = format!("(SELECT {by} FROM {table} WHERE {id} = #)");
         match by == id {
             true => format!("{id} {sign} #"),
-            false => format!("{by} {sign} (SELECT {by} FROM {table} WHERE {id} = #)"),
+            false if table == "tool_runs" => format!("{by} {sign} coalesce({place}, {ARCHIVED_AT})"),
+            false => format!("{by} {sign} {place}"),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::budget::{Account, Balance, BudgetName, Window};
 use stepgate_core::event::{Event, EventType};
@@ -11,7 +12,7 @@ use stepgate_core::ids::{
 };
 use stepgate_core::journal::Tail;
 use stepgate_core::ports::{
-    ApprovalQuery, Cursor, EventQuery, LinkedEvent, PlacedEvent, RunQuery, RunText, SessionQuery,
+    ApprovalQuery, Cursor, EndedQuery, EndedRun, EventQuery, KeptRun, LinkedEvent, PlacedEvent, RunQuery, RunText, SessionQuery,
     TurnQuery,
 };
 use stepgate_core::run::{Run, Status};
@@ -20,15 +21,15 @@ use stepgate_core::session::{Session, SessionKind};
 use crate::Result;
 use crate::chunk::{Chunk, checkpoint_numbers_from, chunk_from, tail_from};
 use crate::rows::{
-    Cells, approval_from, balance_from, binding_from, cursor_from, event_from, run_from,
-    session_from,
+    Cells, approval_from, archived_from, balance_from, binding_from, cursor_from, ended_from,
+    event_from, kept_from, run_from, session_from,
 };
 use crate::search::{
     Finder, IS_INDEXED_TOOL, IS_NOT_OK, IS_UNFINISHED, Order, after_prefix, end_id, first_id,
     position_since, position_until,
 };
 use crate::tables::{
-    APPROVALS, BUDGET_ACCOUNTS, CHUNKS, CURSORS, Cell, EFFECTS, EVENTS, LOOSE_EVENTS,
+    APPROVALS, ARCHIVED_RUNS, BUDGET_ACCOUNTS, CHUNKS, CURSORS, Cell, EFFECTS, EVENTS, LOOSE_EVENTS,
     SEALED_PAYLOADS, SESSIONS, TOOL_RUNS, Table,
 };
 
@@ -304,6 +305,46 @@ pub(crate) fn run_ids(before: Option<RunId>, limit: usize) -> Select<RunId> {
     conditions.select(TOOL_RUNS, limit, read, |conditions| {
         format!(
             "SELECT tool_run_id FROM tool_runs WHERE true{conditions} ORDER BY position DESC LIMIT #"
+        )
+    })
+}
+
+/// Runs that are over, in the order of their ids, without those that have the last row of a table.
+pub(crate) fn ended(query: &EndedQuery) -> Select<EndedRun> {
+    let mut conditions = Conditions::default();
+    conditions.add_some("tool_run_id > #", query.after);
+    conditions.add_text("tool_run_id < #", end_id(query.until));
+    conditions.select(TOOL_RUNS, query.limit, ended_from, |conditions| {
+        format!(
+            "SELECT tool_run_id, status,
+                    (SELECT coalesce(max(position), 0) FROM events
+                     WHERE events.tool_run_id = tool_runs.tool_run_id) AS last_event
+             FROM tool_runs
+             WHERE NOT ({IS_UNFINISHED}){conditions}
+               AND position < (SELECT max(position) FROM tool_runs)
+               AND tool_run_id <> coalesce((SELECT trace_id FROM chunks
+                                            ORDER BY position DESC LIMIT 1), '')
+               AND tool_run_id <> coalesce((SELECT approvals.tool_run_id FROM approvals
+                                            ORDER BY position DESC LIMIT 1), '')
+             ORDER BY tool_run_id LIMIT #"
+        )
+    })
+}
+
+/// What is kept of an archived run.
+pub(crate) fn archived_run(run_id: RunId) -> Select<ArchivedRun> {
+    by_key(ARCHIVED_RUNS, "tool_run_id", run_id, "", archived_from)
+}
+
+/// What is kept of archived runs, after a position, with the bindings of their keys.
+pub(crate) fn archived_page(after: u64, limit: usize) -> Select<KeptRun> {
+    let mut conditions = Conditions::default();
+    conditions.add_cell("kept.position > #", after.into());
+    conditions.select(ARCHIVED_RUNS, limit, kept_from, |conditions| {
+        format!(
+            "SELECT kept.*, idempotency_key, tool_server, tool_name, asked_digest, trace_id, settled
+             FROM archived_runs AS kept LEFT JOIN effects ON trace_id = kept.tool_run_id
+             WHERE true{conditions} ORDER BY kept.position LIMIT #"
         )
     })
 }

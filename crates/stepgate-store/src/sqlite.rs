@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use rusqlite::Connection;
 use stepgate_core::approval::Approval;
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::{Account, Balance, BudgetName, Window};
 use stepgate_core::decimal::Decimal;
 use stepgate_core::event::Event;
@@ -31,8 +32,8 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::lock::locked;
 use stepgate_core::ports::{
-    Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Budgets, Counts, Cursor, Cursors,
-    Dossier, EventQuery, Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
+    Alone, Announce, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts, Cursor, Cursors,
+    Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
     RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
@@ -494,5 +495,24 @@ impl Audits for SqliteStore {
             Err(error) => return Err(error),
         }
         Ok(found)
+    }
+}
+
+#[async_trait]
+impl Archives for SqliteStore {
+    async fn ended(&self, query: EndedQuery) -> Result<Vec<EndedRun>> {
+        self.readers.all(select::ended(&query)).await
+    }
+
+    async fn archive(&self, commit: ArchiveCommit) -> Result<()> {
+        self.write(Write::Archive(Box::new(commit))).await.map(drop)
+    }
+
+    async fn archived_run(&self, run_id: RunId) -> Result<Option<ArchivedRun>> {
+        self.readers.one(select::archived_run(run_id)).await
+    }
+
+    async fn archived_page(&self, after: u64, limit: usize) -> Result<Vec<KeptRun>> {
+        self.readers.all(select::archived_page(after, limit)).await
     }
 }

@@ -44,7 +44,9 @@ impl Table {
     pub(crate) fn kind(&self, column: &str) -> Kind {
         match (self.name, column) {
             (_, column) if NUMBERS.split(", ").any(|number| number == column) => Kind::Number,
-            (_, "payload") | ("chunks", "link_prev" | "link_digest" | "packed") => Kind::Bytes,
+            (_, "payload")
+            | ("chunks", "link_prev" | "link_digest" | "packed")
+            | ("archived_runs", "binding_digest" | "links") => Kind::Bytes,
             ("tool_runs", "tool_name") | ("approvals", "note") | ("cursors", "error") => {
                 Kind::FreeText
             }
@@ -57,7 +59,8 @@ impl Table {
 const NUMBERS: &str = "position, head_number, last_step_index, step_index, latency_ms, \
                        payload_bytes, sequence_number, checkpoint_sequence_number, link_number, \
                        entries, checkpoints, records, settled, reached, owner, epoch, held, old_number, \
-                       used, added, room, released";
+                       used, added, room, released, run_position, chunks, events, approvals, \
+                       last_event";
 
 /// One value of a row, or of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,11 +196,19 @@ pub(crate) const BUDGET_ACCOUNTS: Table = Table {
     columns: "position, budget, account_window, account_key, used",
 };
 
+/// What is kept of a run that has left the store for an archive.
+pub(crate) const ARCHIVED_RUNS: Table = Table {
+    name: "archived_runs",
+    key: "tool_run_id",
+    columns: "position, tool_run_id, session_id, archive_id, step_index, run_position, chunks, \
+              events, approvals, binding_digest, links",
+};
+
 /// The same table, where its rows belong to no run.
 pub(crate) const LOOSE_EVENTS: Table = Table { key: "event_id", ..EVENTS };
 
 /// Every table of a store, except those with data of processes.
-pub(crate) const TABLES: [Table; 9] = [
+pub(crate) const TABLES: [Table; 10] = [
     SESSIONS,
     TOOL_RUNS,
     CHUNKS,
@@ -207,6 +218,7 @@ pub(crate) const TABLES: [Table; 9] = [
     SEALED_PAYLOADS,
     CURSORS,
     BUDGET_ACCOUNTS,
+    ARCHIVED_RUNS,
 ];
 
 /// Whose tables a database has, and their version.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stepgate_core::approval::Approval;
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::{Account, Balance, BudgetName, Window};
 use stepgate_core::decimal::Decimal;
 use stepgate_core::digest::Digest;
@@ -17,8 +18,8 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateCode, StateError};
 use stepgate_core::lease::{Claim, Claiming, Holder, Incarnation, Lease, Sending, taken_over};
 use stepgate_core::ports::{
-    Announcement, ApprovalQuery, Approvals, Audited, Audits, Budgets, Counts, Cursor, Cursors,
-    Dossier, EventQuery, Events, Journals, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent,
+    Announcement, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts, Cursor, Cursors,
+    Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent,
     Recollection, RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery,
     Unfinished, Unreached, Writes,
 };
@@ -729,6 +730,26 @@ impl Audits for NodeStore {
 
     async fn damage(&self) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
+    }
+}
+
+/// No run of a simulation leaves the store.
+#[async_trait]
+impl Archives for NodeStore {
+    async fn ended(&self, query: EndedQuery) -> Result<Vec<EndedRun>, StoreError> {
+        self.read("ended", |rows| at_once(rows.ended(query))).await
+    }
+
+    async fn archive(&self, _: ArchiveCommit) -> Result<(), StoreError> {
+        Err(StoreError::Unavailable("no run of a simulation is archived".into()))
+    }
+
+    async fn archived_run(&self, run_id: RunId) -> Result<Option<ArchivedRun>, StoreError> {
+        self.read("archived_run", |rows| at_once(rows.archived_run(run_id))).await
+    }
+
+    async fn archived_page(&self, after: u64, limit: usize) -> Result<Vec<KeptRun>, StoreError> {
+        self.read("archived_page", |rows| at_once(rows.archived_page(after, limit))).await
     }
 }
 

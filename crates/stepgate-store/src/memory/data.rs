@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::budget::Account;
 use stepgate_core::decimal::Decimal;
@@ -13,7 +14,7 @@ use stepgate_core::ids::{
 };
 use stepgate_core::journal::{ExecutionState, StateCode, Tail};
 use stepgate_core::ports::{
-    ApprovalChange, ApprovalQuery, Counts, Dossier, EventQuery, KeyChange, LinkedEvent,
+    ApprovalChange, ApprovalQuery, Counts, Dossier, EndedQuery, EndedRun, EventQuery, KeptRun, KeyChange, LinkedEvent,
     PlacedEvent, Recollection, RunQuery, SessionQuery, TurnQuery, Unfinished,
 };
 use stepgate_core::record::Record;
@@ -42,6 +43,8 @@ pub(super) struct Data {
     pub(super) history: Vec<Event>,
     /// Those that belong to no run, with their positions.
     pub(super) loose: Vec<(u64, LinkedEvent)>,
+    /// What is kept of archived runs, in the order of their commits.
+    pub(super) archived: Vec<KeptRun>,
     /// How much of each account of a budget is used.
     pub(super) accounts: BTreeMap<Account, Decimal>,
 }
@@ -87,6 +90,9 @@ impl Data {
         for (event, link) in &rows.events {
             self.append_event(event, *link);
         }
+        for run in rows.archived {
+            self.take_out(run);
+        }
         for change in &rows.accounts {
             self.accounts.insert(change.account.clone(), change.after);
         }
@@ -130,6 +136,41 @@ impl Data {
             Some(dossier) => dossier.events.push(linked),
             None => self.loose.push((number(self.history.len()), linked)),
         }
+    }
+
+    /// Removes a run. Its place in the order stays, so that lists go on from it.
+    fn take_out(&mut self, run: &ArchivedRun) {
+        let Some(dossier) = self.runs.remove(&run.run_id) else { return };
+        if let Some(approval) = &dossier.approval {
+            self.approvals.remove(&approval.approval_id);
+        }
+        for linked in &dossier.events {
+            self.events.remove(&linked.event.event_id);
+        }
+        let position = number(self.archived.len()) + 1;
+        self.archived.push(KeptRun { position, run: run.clone(), binding: dossier.binding });
+    }
+
+    /// Runs that are over, in the order of their ids.
+    pub(super) fn ended(&self, query: &EndedQuery) -> Vec<EndedRun> {
+        let position = |event_id: &ArtifactId| self.events.get(event_id).map_or(0, |place| number(*place) + 1);
+        let is_asked_for = |dossier: &&Dossier| {
+            let arrival = &dossier.run.arrival;
+            dossier.run.status.is_final()
+                && query.after.is_none_or(|after| arrival.run_id > after)
+                && arrival.received_at < query.until
+                && self.order.last() != Some(&arrival.run_id)
+                && self.asked.last() != Some(&arrival.run_id)
+        };
+        let ended = |dossier: &Dossier| EndedRun {
+            run_id: dossier.run.arrival.run_id,
+            status: dossier.run.status,
+            last_event: dossier.events.last().map_or(0, |it| position(&it.event.event_id)),
+        };
+        let mut found: Vec<_> = self.runs.values().filter(is_asked_for).map(ended).collect();
+        found.sort_by_key(|run| run.run_id);
+        found.truncate(query.limit);
+        found
     }
 
     /// The events of these ids, in the order of their arrival.
@@ -188,7 +229,11 @@ impl Data {
     }
 
     pub(super) fn binding(&self, key: &IdempotencyKey) -> Option<Binding> {
-        self.runs.get(self.keys.get(key)?)?.binding.clone()
+        let run_id = self.keys.get(key)?;
+        match self.runs.get(run_id) {
+            Some(dossier) => dossier.binding.clone(),
+            None => self.archived.iter().find(|kept| kept.run.run_id == *run_id)?.binding.clone(),
+        }
     }
 
     pub(super) fn approval(&self, approval_id: ApprovalId) -> Option<Approval> {
@@ -279,6 +324,7 @@ impl Data {
             let (position, event) = *placed;
             let types = &query.event_types;
             position > query.after
+                && self.events.contains_key(&event.event_id)
                 && query.back_from.is_none_or(|before| position < before)
                 && (types.is_empty() || types.contains(&event.event_type))
                 && (!query.loose_only || event.run_id.is_none())
@@ -461,6 +507,16 @@ impl View for Looking<'_> {
     fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool> {
         let checkpoints = self.0.runs.get(&run_id).map_or(&[][..], |dossier| &dossier.checkpoints);
         Ok(checkpoints.iter().any(|there| there.checkpoint_sequence_number == number))
+    }
+
+    fn changed_run(&mut self, runs: &[ArchivedRun]) -> Result<Option<RunId>> {
+        let is_same = |run: &&ArchivedRun| {
+            let dossier = self.0.runs.get(&run.run_id);
+            dossier.is_some_and(|dossier| {
+                dossier.run.status.is_final() && number(dossier.events.len()) == run.events
+            })
+        };
+        Ok(runs.iter().find(|run| !is_same(run)).map(|run| run.run_id))
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use stepgate_core::approval::Approval;
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::{Account, BudgetChange};
 use stepgate_core::decimal::Decimal;
 use stepgate_core::idempotency::Binding;
@@ -142,6 +143,7 @@ impl Facts {
                     (commit.place.session_id, Some(commit.place.run_id))
                 }
                 Write::Event(event) | Write::Session(_, event) => (event.session_id, event.run_id),
+                Write::Archive(commit) => (commit.event.session_id, None),
             };
             if let Some(chain) = self.chains.get(&session_id) {
                 known.chains.insert(session_id, *chain);
@@ -239,6 +241,13 @@ impl View for Facts {
     fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool> {
         Ok(self.checkpoints.contains(&(run_id, number)))
     }
+
+    /// Only with the rows of all sessions, which are read under locks: then nothing is added to their runs before the
+    /// commit, and the statements themselves find whether a run has changed.
+    fn changed_run(&mut self, runs: &[ArchivedRun]) -> Result<Option<RunId>> {
+        let unlocked = runs.iter().find(|run| !self.sessions.contains_key(&run.session_id));
+        Ok(unlocked.map(|run| run.run_id))
+    }
 }
 
 /// The facts that must be read before plans are made.
@@ -288,6 +297,12 @@ impl Needs {
                     && !known.traces.contains_key(&run_id)
                 {
                     self.traces.insert(run_id);
+                }
+            }
+            Write::Archive(commit) => {
+                add_session(commit.event.session_id);
+                if is_doubting {
+                    commit.runs.iter().for_each(|run| add_session(run.session_id));
                 }
             }
             Write::Step(step) => {

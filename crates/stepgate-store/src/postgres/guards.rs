@@ -95,7 +95,7 @@ impl Guards {
             let statement = statement.trim();
             let name = |rest: &str| rest.split_whitespace().next().unwrap_or_default().to_owned();
             if let Some(rest) = statement.strip_prefix("CREATE TRIGGER ") {
-                let refuses = ["stepgate_refuse(", "stepgate_keep_sealed("];
+                let refuses = ["stepgate_refuse(", "stepgate_keep_"];
                 let is_always = refuses.iter().any(|function| statement.contains(function));
                 let enabled = if is_always { 'A' } else { 'O' };
                 self.triggers.insert(name(rest), format!("{enabled} {}", shape(statement)));

@@ -254,8 +254,8 @@ pub(super) fn size_bytes() -> Select<u64> {
     Select::new(TOOL_RUNS, sql, Vec::new(), |cells| cells.number("bytes"))
 }
 
-/// The number of rows of each table. Events have positions from 1 without a gap, because nothing is ever
-/// deleted: other positions were not written by Stepgate.
+/// The number of rows of each table. Events have positions from 1, and only those of archived runs are deleted: where
+/// others are missing, the table was changed.
 pub(super) fn counts() -> Select<Counts> {
     let packed = |parts: &str| format!("(SELECT coalesce(sum({parts}), 0)::bigint FROM chunks)");
     let sql = format!(
@@ -266,6 +266,7 @@ pub(super) fn counts() -> Select<Counts> {
                       (SELECT count(*) FROM effects) AS bindings,
                       (SELECT count(*) FROM sessions) AS sessions,
                       (SELECT coalesce(min(position), 1) FROM events) AS first,
+                      (SELECT coalesce(sum(events), 0)::bigint FROM archived_runs) AS archived,
                       (SELECT coalesce(max(position), 0) FROM events) AS last,
                       (SELECT last FROM event_counter) AS counted",
         packed(ENTRIES),
@@ -275,8 +276,11 @@ pub(super) fn counts() -> Select<Counts> {
     Select::new(EVENTS, sql, Vec::new(), |cells| {
         let (events, first) = (cells.number("events")?, cells.number("first")?);
         let last = cells.number("last")?;
-        if first != 1 || events != last || cells.number("counted")? != last {
-            let detail = format!("events has {events} rows, at positions {first} to {last}");
+        let archived = cells.number("archived")?;
+        if first < 1 || events + archived != last || cells.number("counted")? != last {
+            let detail = format!(
+                "events has {events} rows, at positions {first} to {last}, and {archived} are archived"
+            );
             return Err(StateError::checksum(detail).into());
         }
         Ok(Counts {

@@ -14,7 +14,7 @@ use crate::tables::SchemaState;
 pub(super) const TABLES_SQL: &str = include_str!("migrations/V0001__tables.sql");
 
 /// Every migration, in order: the n-th leads to version n.
-pub(super) const MIGRATIONS: [&str; 11] = [
+pub(super) const MIGRATIONS: [&str; 12] = [
     TABLES_SQL,
     include_str!("migrations/V0002__refusals.sql"),
     include_str!("migrations/V0003__nodes.sql"),
@@ -26,6 +26,7 @@ pub(super) const MIGRATIONS: [&str; 11] = [
     include_str!("migrations/V0009__budgets.sql"),
     include_str!("migrations/V0010__chunks.sql"),
     include_str!("migrations/V0011__chunks_alone.sql"),
+    include_str!("migrations/V0012__archives.sql"),
 ];
 
 /// The version at which rows are moved into chunks, before the next migration.

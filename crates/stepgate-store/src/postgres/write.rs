@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::{Account, BudgetChange};
 use stepgate_core::decimal::Decimal;
 use stepgate_core::ids::SessionId;
@@ -12,13 +13,14 @@ use super::columns::{arrays, by_column};
 use super::link::{IS_KEPT, Query};
 use super::listen::CHANNEL;
 use crate::new_rows::{
-    account_row, approval_row, binding_row, chunk_row, event_row, run_row, sealed_row, session_row,
+    GIVEN_OF_ARCHIVED, account_row, approval_row, archived_row, binding_row, chunk_row, event_row, run_row, sealed_row, session_row,
 };
 use crate::plan::{AccountChange, Chain, NewRun, Rows, SealedChange};
 use crate::select::{self, Engine};
+use crate::search::IS_UNFINISHED;
 use crate::tables::{
-    APPROVALS, BUDGET_ACCOUNTS, CHUNKS, Cell, EFFECTS, EVENTS, SEALED_PAYLOADS, SESSIONS,
-    TOOL_RUNS, Table,
+    APPROVALS, ARCHIVED_RUNS, BUDGET_ACCOUNTS, CHUNKS, Cell, EFFECTS, EVENTS, SEALED_PAYLOADS, SESSIONS,
+    TOOL_RUNS, Table, integer,
 };
 
 /// The plan of one write.
@@ -88,6 +90,8 @@ pub(super) fn statements(planned: &[Planned<'_>], moved: &[Moved], stamp: Stamp)
     }
     add(insert(&SEALED_PAYLOADS, kept));
     add(erasures(erased));
+    let archived: Vec<&ArchivedRun> = rows().flat_map(|rows| rows.archived).collect();
+    archived_runs(&archived).into_iter().for_each(|query| add(Some(query)));
     add(tellings(planned, stamp));
     add(chains(moved));
     let charged = Charged::by(rows().flat_map(|rows| &rows.accounts));
@@ -222,6 +226,50 @@ fn erasures(run_ids: Vec<String>) -> Option<Query> {
                SELECT stepgate_expect('sealed_payloads', count(*), cardinality($1::text[]))
                FROM gone";
     (!run_ids.is_empty()).then(|| Query::new(sql, vec![Box::new(run_ids)]))
+}
+
+/// Runs that leave the store: what is kept of each, then the end of their rows. A run that is not over, or has another
+/// number of events, fails the batch.
+fn archived_runs(runs: &[&ArchivedRun]) -> Vec<Query> {
+    if runs.is_empty() {
+        return Vec::new();
+    }
+    let columns = ARCHIVED_RUNS.typed(GIVEN_OF_ARCHIVED);
+    let arrays = arrays(&columns);
+    let named: Vec<String> =
+        GIVEN_OF_ARCHIVED.split(", ").map(|name| format!("new.{name}")).collect();
+    let keep = format!(
+        "WITH kept AS (
+           INSERT INTO archived_runs ({GIVEN_OF_ARCHIVED}, run_position, chunks)
+           SELECT {}, run.position,
+                  (SELECT count(*) FROM chunks WHERE trace_id = new.tool_run_id)
+           FROM unnest({arrays}) WITH ORDINALITY AS new ({GIVEN_OF_ARCHIVED}, place)
+           JOIN tool_runs AS run ON run.tool_run_id = new.tool_run_id
+           WHERE NOT (run.{IS_UNFINISHED}) ORDER BY place RETURNING 1)
+         SELECT stepgate_expect('archived_runs', count(*), cardinality($1::text[])) FROM kept",
+        named.join(", ")
+    );
+    let mut queries =
+        vec![Query::new(keep, by_column(&columns, runs.iter().map(|run| archived_row(run)).collect()))];
+    let ids = || Box::new(runs.iter().map(|run| run.run_id.to_string()).collect::<Vec<_>>());
+    let sum = |count: fn(&ArchivedRun) -> u64| {
+        integer(runs.iter().map(|run| count(run)).fold(0, u64::saturating_add))
+    };
+    let chunks = "DELETE FROM chunks WHERE trace_id = ANY($1::text[])";
+    queries.push(Query::new(chunks, vec![ids()]));
+    let counted = [
+        ("approvals", sum(|run| run.approvals)),
+        ("events", sum(|run| run.events)),
+        ("tool_runs", sum(|_| 1)),
+    ];
+    for (table, expected) in counted {
+        let sql = format!(
+            "WITH gone AS (DELETE FROM {table} WHERE tool_run_id = ANY($1::text[]) RETURNING 1)
+             SELECT stepgate_expect('{table}', count(*), $2) FROM gone"
+        );
+        queries.push(Query::new(sql, vec![ids(), Box::new(expected)]));
+    }
+    queries
 }
 
 /// Only from their known state: another node may write in the same sessions.

@@ -70,7 +70,9 @@ fn runs(
     limit: usize,
 ) -> Result<Vec<RunRow>> {
     let sql = "SELECT * FROM tool_runs
-               WHERE position <= ifnull((SELECT position - 1 FROM tool_runs WHERE tool_run_id = $1), $2)
+               WHERE position <= coalesce(
+                 (SELECT position - 1 FROM tool_runs WHERE tool_run_id = $1),
+                 (SELECT run_position - 1 FROM archived_runs WHERE tool_run_id = $1), $2)
                ORDER BY position DESC LIMIT $3";
     let limit = u64::try_from(limit).unwrap_or(u64::MAX);
     let values = vec![before.map(Cell::text_of).into(), last.into(), limit.into()];

@@ -20,7 +20,7 @@ use crate::Result;
 pub(super) const APPLICATION_ID: i64 = 0x5347_4154;
 
 /// Every migration, in order: the n-th leads to version n.
-const MIGRATIONS: [&str; 10] = [
+const MIGRATIONS: [&str; 11] = [
     include_str!("migrations/V0001__tables.sql"),
     include_str!("migrations/V0002__refusals.sql"),
     include_str!("migrations/V0003__sealed.sql"),
@@ -31,6 +31,7 @@ const MIGRATIONS: [&str; 10] = [
     include_str!("migrations/V0008__budgets.sql"),
     include_str!("migrations/V0009__chunks.sql"),
     include_str!("migrations/V0010__chunks_alone.sql"),
+    include_str!("migrations/V0011__archives.sql"),
 ];
 
 /// The version at which rows are moved into chunks, before the next migration.

@@ -2,6 +2,7 @@
 
 use rusqlite::{CachedStatement, Connection, Params, Result, params, params_from_iter};
 use stepgate_core::approval::Approval;
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::ids::{IdempotencyKey, RunId, SessionId};
 use stepgate_core::ports::{ApprovalChange, KeyChange};
 use stepgate_core::record::Record;
@@ -9,7 +10,7 @@ use stepgate_core::run::{Ending, Status};
 
 use super::cells::into_values;
 use crate::new_rows::{
-    account_row, approval_row, binding_row, chunk_row, event_row, run_row, sealed_row, session_row,
+    GIVEN_OF_ARCHIVED, account_row, approval_row, archived_row, binding_row, chunk_row, event_row, run_row, sealed_row, session_row,
 };
 use crate::plan::{AccountChange, Chain, Rows, RunChange, SealedChange};
 use crate::tables::{
@@ -91,6 +92,9 @@ pub(super) fn rows(statements: &mut Statements<'_>, rows: &Rows<'_>) -> Result<(
     }
     for (event, link) in &rows.events {
         statements.insert(&EVENTS, event_row(event, *link))?;
+    }
+    for run in rows.archived {
+        take_out(statements, run)?;
     }
     match rows.sealed {
         Some(SealedChange::Keep(run_id, payload)) => {
@@ -174,6 +178,27 @@ fn change_account(statements: &mut Statements<'_>, change: &AccountChange<'_>) -
         before.units(),
     ];
     statements.execute(sql, row)
+}
+
+/// Deletes the rows of a run, after what is kept of it is written: before that, triggers refuse. The event that says so is
+/// written before, so that the last position of an event is not given again.
+fn take_out(statements: &mut Statements<'_>, run: &ArchivedRun) -> Result<()> {
+    let keep = format!(
+        "INSERT OR ROLLBACK INTO archived_runs ({GIVEN_OF_ARCHIVED}, run_position, chunks)
+         SELECT ?, ?, ?, ?, ?, ?, ?, ?, position,
+                (SELECT count(*) FROM chunks WHERE trace_id = tool_run_id)
+         FROM tool_runs WHERE tool_run_id = ?1"
+    );
+    let row = archived_row(run);
+    one_row(statements.prepared("archived_runs", || keep)?.execute(params_from_iter(row))?)?;
+    let run_id = run.run_id.to_string();
+    let mut delete = |sql: &'static str| -> Result<usize> {
+        statements.prepared(sql, || sql.to_owned())?.execute([&run_id])
+    };
+    delete("DELETE FROM chunks WHERE trace_id = ?1")?;
+    delete("DELETE FROM approvals WHERE tool_run_id = ?1")?;
+    delete("DELETE FROM events WHERE tool_run_id = ?1")?;
+    one_row(delete("DELETE FROM tool_runs WHERE tool_run_id = ?1")?)
 }
 
 fn delete_sealed(statements: &mut Statements<'_>, run_id: RunId) -> Result<()> {

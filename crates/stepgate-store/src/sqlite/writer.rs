@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use stepgate_core::approval::Approval;
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::Account;
 use stepgate_core::decimal::Decimal;
 use stepgate_core::idempotency::Binding;
@@ -511,5 +512,21 @@ impl View for Looking<'_> {
             return Ok(false);
         }
         read::has_checkpoint(self.connection, run_id, number)
+    }
+
+    fn changed_run(&mut self, runs: &[ArchivedRun]) -> Result<Option<RunId>> {
+        for run in runs {
+            let is_same = match one(self.connection, select::run(run.run_id))? {
+                Some(there) if there.status.is_final() => {
+                    let events = super::cells::all(self.connection, select::events_of(run.run_id))?;
+                    u64::try_from(events.len()).ok() == Some(run.events)
+                }
+                Some(_) | None => false,
+            };
+            if !is_same {
+                return Ok(Some(run.run_id));
+            }
+        }
+        Ok(None)
     }
 }
