@@ -211,7 +211,8 @@ impl Bundle {
 
     /// The row and the journal, as the store has them.
     pub(crate) fn rows(&self) -> Result<(Run, Vec<Appended>), StateError> {
-        let unreadable = |()| StateError::checksum("payload is given twice, not at all, or not as hex");
+        let unreadable =
+            |()| StateError::checksum("payload is given twice, not at all, or not as hex");
         Ok((self.run.as_run().map_err(unreadable)?, self.appended()?))
     }
 

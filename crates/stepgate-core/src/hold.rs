@@ -100,9 +100,8 @@ pub enum Made {
 
 /// Makes a hold. Runs that it covers and that are in the store when this returns stay there.
 pub async fn make(gate: &Gate, order: HoldOrder) -> Result<Made, Fault> {
-    let is_same = |hold: &HoldStanding| {
-        hold.order.as_ref().is_some_and(|there| there.target == order.target)
-    };
+    let is_same =
+        |hold: &HoldStanding| hold.order.as_ref().is_some_and(|there| there.target == order.target);
     let Held(holds) = in_force(&*gate.store).await?;
     if let Some(there) = holds.into_iter().find(is_same) {
         return Ok(Made::Before(there));

@@ -13,9 +13,10 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    Alone, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts, Cursor, Cursors, Dossier,
-    EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery,
-    Runs, SessionQuery, Sessions, StepCommit, Store, StoreError, TurnQuery, Unfinished, Writes,
+    Alone, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts,
+    Cursor, Cursors, Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun,
+    LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs, SessionQuery, Sessions,
+    StepCommit, Store, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};

@@ -38,10 +38,10 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateError};
 use stepgate_core::ports::{
-    Announce, Announcement, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts, Cursor,
-    Cursors, Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, Node, Nodes,
-    PlacedEvent, Recollection, RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError,
-    TurnQuery, Unfinished, Unreached, Writes,
+    Announce, Announcement, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits,
+    Budgets, Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals,
+    KeptRun, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent, Recollection, RunQuery, Runs,
+    SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Unreached, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};

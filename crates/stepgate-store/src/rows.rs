@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use stepgate_core::archive::{ArchivedLink, ArchivedRun};
 use stepgate_core::approval::{Approval, ApprovalStatus, Resolution, StoredContext};
+use stepgate_core::archive::{ArchivedLink, ArchivedRun};
 use stepgate_core::budget::{Account, AccountKey, Balance};
 use stepgate_core::decimal::Decimal;
 use stepgate_core::digest::Digest;
@@ -17,9 +17,7 @@ use stepgate_core::journal::checkpoint::CheckpointState;
 use stepgate_core::journal::{Appended, Checkpoint, Entry, Kind, Sealed, StateError, Tail};
 use stepgate_core::json::{canonical, strict};
 use stepgate_core::machine::State;
-use stepgate_core::ports::{
-    Cursor, EndedRun, KeptRun, LinkedEvent, StoreError, Unfinished,
-};
+use stepgate_core::ports::{Cursor, EndedRun, KeptRun, LinkedEvent, StoreError, Unfinished};
 use stepgate_core::record::Record;
 use stepgate_core::run::{Arrival, Ending, Payload, Run, Status};
 use stepgate_core::session::{Head, Link, LinkKind, Session, SessionKind};

@@ -165,7 +165,9 @@ impl Order {
         let place = format!("(SELECT {by} FROM {table} WHERE {id} = #)");
         match by == id {
             true => format!("{id} {sign} #"),
-            false if table == "tool_runs" => format!("{by} {sign} coalesce({place}, {ARCHIVED_AT})"),
+            false if table == "tool_runs" => {
+                format!("{by} {sign} coalesce({place}, {ARCHIVED_AT})")
+            }
             false => format!("{by} {sign} {place}"),
         }
     }

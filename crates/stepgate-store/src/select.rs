@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use stepgate_core::archive::ArchivedRun;
 use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::{Account, Balance, BudgetName, Window};
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::idempotency::Binding;
@@ -12,8 +12,8 @@ use stepgate_core::ids::{
 };
 use stepgate_core::journal::Tail;
 use stepgate_core::ports::{
-    ApprovalQuery, Cursor, EndedQuery, EndedRun, EventQuery, KeptRun, LinkedEvent, PlacedEvent, RunQuery, RunText, SessionQuery,
-    TurnQuery,
+    ApprovalQuery, Cursor, EndedQuery, EndedRun, EventQuery, KeptRun, LinkedEvent, PlacedEvent,
+    RunQuery, RunText, SessionQuery, TurnQuery,
 };
 use stepgate_core::run::{Run, Status};
 use stepgate_core::session::{Session, SessionKind};
@@ -29,8 +29,8 @@ use crate::search::{
     position_since, position_until,
 };
 use crate::tables::{
-    APPROVALS, ARCHIVED_RUNS, BUDGET_ACCOUNTS, CHUNKS, CURSORS, Cell, EFFECTS, EVENTS, LOOSE_EVENTS,
-    SEALED_PAYLOADS, SESSIONS, TOOL_RUNS, Table,
+    APPROVALS, ARCHIVED_RUNS, BUDGET_ACCOUNTS, CHUNKS, CURSORS, Cell, EFFECTS, EVENTS,
+    LOOSE_EVENTS, SEALED_PAYLOADS, SESSIONS, TOOL_RUNS, Table,
 };
 
 /// Parses a row.

@@ -32,9 +32,10 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::lock::locked;
 use stepgate_core::ports::{
-    Alone, Announce, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts, Cursor, Cursors,
-    Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
-    RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
+    Alone, Announce, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets,
+    Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun,
+    LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs, SessionQuery, Sessions,
+    StepCommit, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};

@@ -18,10 +18,10 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateCode, StateError};
 use stepgate_core::lease::{Claim, Claiming, Holder, Incarnation, Lease, Sending, taken_over};
 use stepgate_core::ports::{
-    Announcement, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts, Cursor, Cursors,
-    Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent,
-    Recollection, RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery,
-    Unfinished, Unreached, Writes,
+    Announcement, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets,
+    Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun,
+    LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent, Recollection, RunQuery, Runs,
+    SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Unreached, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};

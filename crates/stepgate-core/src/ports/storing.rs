@@ -7,9 +7,8 @@ use async_trait::async_trait;
 
 use super::{
     Announcement, ApprovalQuery, ArchiveCommit, Audited, Counts, Cursor, Dossier, EndedQuery,
-    EndedRun, EventQuery, KeptRun, LinkedEvent, Moment,
-    Node, Place, PlacedEvent, Recollection, RunQuery, SessionQuery, StepCommit, StoreError,
-    TurnQuery, Unfinished, Unreached,
+    EndedRun, EventQuery, KeptRun, LinkedEvent, Moment, Node, Place, PlacedEvent, Recollection,
+    RunQuery, SessionQuery, StepCommit, StoreError, TurnQuery, Unfinished, Unreached,
 };
 use crate::approval::Approval;
 use crate::archive::ArchivedRun;
@@ -312,11 +311,7 @@ pub trait Archives: Send + Sync {
     async fn archived_run(&self, run_id: RunId) -> Result<Option<ArchivedRun>, StoreError>;
 
     /// What is kept of archived runs, after a position, in the order of their commits, each with the binding of its key.
-    async fn archived_page(
-        &self,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<KeptRun>, StoreError>;
+    async fn archived_page(&self, after: u64, limit: usize) -> Result<Vec<KeptRun>, StoreError>;
 }
 
 /// Operations that differ where several processes share a store. A store that only one process can open is

@@ -61,7 +61,9 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Option<Answer
         // The answer itself is durable. It is given even if the disk is too full to record the replay.
         Ok(()) | Err(StoreError::Unavailable(_)) => Ok(Some(answer)),
         // The run left the store between the two.
-        Err(StoreError::State(_)) if gate.store.archived_run(run_id).await?.is_some() => Ok(Some(answer)),
+        Err(StoreError::State(_)) if gate.store.archived_run(run_id).await?.is_some() => {
+            Ok(Some(answer))
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -39,8 +39,8 @@ impl Chains {
         for (session_id, links) in &mut self.links {
             links.sort_by_key(|link| link.number);
             for (before, link) in links.iter().zip(links.iter().skip(1)) {
-                let follows = before.number.wrapping_add(1) != link.number
-                    || before.digest == link.prev;
+                let follows =
+                    before.number.wrapping_add(1) != link.number || before.digest == link.prev;
                 if !follows || before.number == link.number {
                     let place = format!("link {} of session {session_id}", link.number);
                     problems.push(Problem::new(place, "does not name the link before it"));

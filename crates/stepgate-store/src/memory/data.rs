@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use stepgate_core::archive::ArchivedRun;
 use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::Account;
 use stepgate_core::decimal::Decimal;
 use stepgate_core::event::{Event, EventType};
@@ -14,8 +14,9 @@ use stepgate_core::ids::{
 };
 use stepgate_core::journal::{ExecutionState, StateCode, Tail};
 use stepgate_core::ports::{
-    ApprovalChange, ApprovalQuery, Counts, Dossier, EndedQuery, EndedRun, EventQuery, KeptRun, KeyChange, LinkedEvent,
-    PlacedEvent, Recollection, RunQuery, SessionQuery, TurnQuery, Unfinished,
+    ApprovalChange, ApprovalQuery, Counts, Dossier, EndedQuery, EndedRun, EventQuery, KeptRun,
+    KeyChange, LinkedEvent, PlacedEvent, Recollection, RunQuery, SessionQuery, TurnQuery,
+    Unfinished,
 };
 use stepgate_core::record::Record;
 use stepgate_core::run::{Run, Status};
@@ -153,7 +154,8 @@ impl Data {
 
     /// Runs that are over, in the order of their ids.
     pub(super) fn ended(&self, query: &EndedQuery) -> Vec<EndedRun> {
-        let position = |event_id: &ArtifactId| self.events.get(event_id).map_or(0, |place| number(*place) + 1);
+        let position =
+            |event_id: &ArtifactId| self.events.get(event_id).map_or(0, |place| number(*place) + 1);
         let is_asked_for = |dossier: &&Dossier| {
             let arrival = &dossier.run.arrival;
             dossier.run.status.is_final()

@@ -13,14 +13,15 @@ use super::columns::{arrays, by_column};
 use super::link::{IS_KEPT, Query};
 use super::listen::CHANNEL;
 use crate::new_rows::{
-    GIVEN_OF_ARCHIVED, account_row, approval_row, archived_row, binding_row, chunk_row, event_row, run_row, sealed_row, session_row,
+    GIVEN_OF_ARCHIVED, account_row, approval_row, archived_row, binding_row, chunk_row, event_row,
+    run_row, sealed_row, session_row,
 };
 use crate::plan::{AccountChange, Chain, NewRun, Rows, SealedChange};
-use crate::select::{self, Engine};
 use crate::search::IS_UNFINISHED;
+use crate::select::{self, Engine};
 use crate::tables::{
-    APPROVALS, ARCHIVED_RUNS, BUDGET_ACCOUNTS, CHUNKS, Cell, EFFECTS, EVENTS, SEALED_PAYLOADS, SESSIONS,
-    TOOL_RUNS, Table, integer,
+    APPROVALS, ARCHIVED_RUNS, BUDGET_ACCOUNTS, CHUNKS, Cell, EFFECTS, EVENTS, SEALED_PAYLOADS,
+    SESSIONS, TOOL_RUNS, Table, integer,
 };
 
 /// The plan of one write.
@@ -249,8 +250,10 @@ fn archived_runs(runs: &[&ArchivedRun]) -> Vec<Query> {
          SELECT stepgate_expect('archived_runs', count(*), cardinality($1::text[])) FROM kept",
         named.join(", ")
     );
-    let mut queries =
-        vec![Query::new(keep, by_column(&columns, runs.iter().map(|run| archived_row(run)).collect()))];
+    let mut queries = vec![Query::new(
+        keep,
+        by_column(&columns, runs.iter().map(|run| archived_row(run)).collect()),
+    )];
     let ids = || Box::new(runs.iter().map(|run| run.run_id.to_string()).collect::<Vec<_>>());
     let sum = |count: fn(&ArchivedRun) -> u64| {
         integer(runs.iter().map(|run| count(run)).fold(0, u64::saturating_add))

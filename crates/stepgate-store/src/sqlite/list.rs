@@ -181,14 +181,17 @@ pub(super) fn counts(connection: &Connection) -> Result<Counts> {
         let archived = match table {
             "tool_runs" => "count(*)",
             "chunks" | "events" | "approvals" => &format!("coalesce(sum({table}), 0)"),
-            _ => "0",
+            _ => "coalesce(sum(0), 0)",
         };
         let sql = format!(
             "SELECT count(*), coalesce(min(position), 1), coalesce(max(position), 0),
                     (SELECT {archived} FROM archived_runs) FROM {table}"
         );
         let rows = connection.query_row(&sql, [], |row| {
-            Ok(((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?), (row.get::<_, i64>(2)?, row.get::<_, i64>(3)?)))
+            Ok((
+                (row.get::<_, i64>(0)?, row.get::<_, i64>(1)?),
+                (row.get::<_, i64>(2)?, row.get::<_, i64>(3)?),
+            ))
         });
         let ((rows, first), (last, archived)) = rows.map_err(error::while_open)?;
         if first < 1 || rows + archived != last {

@@ -10,7 +10,8 @@ use stepgate_core::run::{Ending, Status};
 
 use super::cells::into_values;
 use crate::new_rows::{
-    GIVEN_OF_ARCHIVED, account_row, approval_row, archived_row, binding_row, chunk_row, event_row, run_row, sealed_row, session_row,
+    GIVEN_OF_ARCHIVED, account_row, approval_row, archived_row, binding_row, chunk_row, event_row,
+    run_row, sealed_row, session_row,
 };
 use crate::plan::{AccountChange, Chain, Rows, RunChange, SealedChange};
 use crate::tables::{

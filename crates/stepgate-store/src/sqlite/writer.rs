@@ -516,14 +516,7 @@ impl View for Looking<'_> {
 
     fn changed_run(&mut self, runs: &[ArchivedRun]) -> Result<Option<RunId>> {
         for run in runs {
-            let is_same = match one(self.connection, select::run(run.run_id))? {
-                Some(there) if there.status.is_final() => {
-                    let events = super::cells::all(self.connection, select::events_of(run.run_id))?;
-                    u64::try_from(events.len()).ok() == Some(run.events)
-                }
-                Some(_) | None => false,
-            };
-            if !is_same {
+            if read::events_of_ended(self.connection, run.run_id)? != Some(run.events) {
                 return Ok(Some(run.run_id));
             }
         }

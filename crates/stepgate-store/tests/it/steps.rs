@@ -1,5 +1,6 @@
 //! Whole steps over a store that fails for a moment: what is sent, what is held meanwhile, what is recorded.
 
+mod archived;
 mod charged;
 mod granted;
 mod shadow;

@@ -34,7 +34,7 @@ fn charge() -> Charge {
 
 impl Stage {
     /// Every call of the kitchen takes 40 of 100. This policy does not look at what is used: only the commit does.
-    fn with_a_budget(self) -> Self {
+    pub(super) fn with_a_budget(self) -> Self {
         let Charge { amount, argument, budget, limit, .. } = charge();
         let terms = Terms {
             name: budget,
