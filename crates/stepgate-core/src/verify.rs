@@ -27,12 +27,15 @@ use crate::ids::{RunId, SessionId};
 use crate::json::Value;
 use crate::ports::{Audited, Counts, Dossier, LinkedEvent, Moment, Store, StoreError};
 use crate::session::{LinkKind, Session, Uniqueness};
+use crate::system;
 
 use archives::Archives;
 use chain::Chains;
 
 pub use archives::ArchiveFiles;
 
+/// How often everything is read, where runs leave the store meanwhile.
+const WALKS_MAX: usize = 5;
 /// How many runs are read at a time.
 const PAGE_RUNS: usize = 256;
 
@@ -104,8 +107,32 @@ pub async fn verify(
     verify_with(store, None, saved, progress).await
 }
 
-/// The same, with the files of archives. No run may leave the store meanwhile.
+/// The same, with the files of archives. Where runs leave the store meanwhile, what was read before and after does not
+/// fit together: then everything is read again.
 pub async fn verify_with(
+    store: &dyn Store,
+    files: Option<&dyn ArchiveFiles>,
+    saved: &[SavedHead],
+    mut progress: impl FnMut(u64),
+) -> Result<Report, StoreError> {
+    for _ in 0..WALKS_MAX {
+        let archives = archives_named(store).await;
+        let report = walk(store, files, saved, &mut progress).await?;
+        if report.problems.is_empty() || archives_named(store).await == archives {
+            return Ok(report);
+        }
+    }
+    let why = "runs left the store for archives while it was verified: verify again later";
+    Err(StoreError::Unavailable(why.into()))
+}
+
+/// How many archives the system session names; none where that cannot be read.
+async fn archives_named(store: &dyn Store) -> Option<usize> {
+    let events = system::events_since(store, &[EventType::RunsArchived], 0).await;
+    events.ok().map(|events| events.len())
+}
+
+async fn walk(
     store: &dyn Store,
     files: Option<&dyn ArchiveFiles>,
     saved: &[SavedHead],

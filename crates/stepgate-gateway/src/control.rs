@@ -26,6 +26,7 @@ use stepgate_policy::{Finding, LivePolicy, LoadError, Nameable, PolicySet, Sever
 use tracing::{error, info, warn};
 
 use crate::disk::Disk;
+use crate::service::ArchiveSettings;
 use crate::text::printable;
 
 pub(crate) use mcp_names::McpNames;
@@ -58,6 +59,8 @@ pub struct Control {
     pub shadow: Option<Arc<Shadow>>,
     /// The disk of the data directory.
     pub disk: Disk,
+    /// Which runs leave the store, and for where.
+    pub archives: ArchiveSettings,
     /// The data directory.
     pub(crate) root: PathBuf,
     /// Where the policies are.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::Path;
 
 /// Files that Stepgate makes are readable and writable by their owner only.
@@ -43,6 +43,26 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::set_permissions(&partial, before.permissions())?;
     fs::rename(&partial, &path)?;
     sync_names(path.parent())
+}
+
+/// Creates a directory that only its owner can read, and its missing parents, durably: files inside survive a power cut
+/// only if their directory does.
+pub fn create_directory(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let parent = match directory.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Err(io::ErrorKind::NotFound.into()),
+    };
+    create_directory(parent)?;
+    match fs::DirBuilder::new().mode(0o700).create(directory) {
+        // Another process won the race, and has made it durable.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => File::open(parent)?.sync_all(),
+    }
 }
 
 /// Makes the names in a directory durable.

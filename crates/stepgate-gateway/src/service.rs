@@ -2,6 +2,7 @@
 //!
 //! Each step runs in its own task. A caller that disconnects stops waiting; the step goes on.
 
+mod archiving;
 mod attention;
 mod rolled_back;
 mod expiry;
@@ -38,6 +39,7 @@ use crate::hub::Hub;
 use crate::meters::StepCounts;
 use crate::tokens::Tokens;
 
+pub use archiving::{ArchiveSettings, Archived};
 pub use attention::{APPROVALS_MAX, Counts};
 pub(crate) use expiry::each_open_approval;
 pub(crate) use recovery::recover_and_tell;
@@ -81,6 +83,8 @@ pub struct Service {
     said: Mutex<HashMap<RunId, Timestamp>>,
     /// Which parts were told to need a person.
     parts: Parts,
+    /// One pass over old runs at a time.
+    archiving: tokio::sync::Mutex<()>,
 }
 
 /// Outcome of a decision.
@@ -104,6 +108,7 @@ impl Service {
             scopes: recovery::scopes(&gate),
             said: Mutex::default(),
             parts: Parts::default(),
+            archiving: tokio::sync::Mutex::default(),
             tried: readiness::Last::default(),
             gate,
             hub,
@@ -411,6 +416,7 @@ impl Service {
         tokio::spawn(listening::keep_listening(Arc::clone(self)));
         tokio::spawn(attention::keep_telling(Arc::clone(self)));
         tokio::spawn(rolled_back::keep_looking(Arc::clone(self)));
+        tokio::spawn(archiving::keep_archiving(Arc::clone(self)));
     }
 
     /// Spawns a task that shutdown waits for.

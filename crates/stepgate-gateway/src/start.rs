@@ -32,7 +32,7 @@ use crate::control::pins::{self, Pins};
 use crate::control::{self, Control, Look, Policies, Shadow};
 use crate::disk::Disk;
 use crate::hub::Hub;
-use crate::service::{Service, recover_and_tell, refuse_rolled_back};
+use crate::service::{ArchiveSettings, Service, recover_and_tell, refuse_rolled_back};
 use crate::world::RealWorld;
 
 pub use first_policies::write as write_policies;
@@ -59,6 +59,8 @@ pub struct Settings {
     pub servers: ServerSettings,
     /// The policies.
     pub policies: PolicySettings,
+    /// Which runs leave the store, and for where.
+    pub archives: ArchiveSettings,
     /// What a step may cost.
     pub limits: Limits,
     /// Which files core actions may touch.
@@ -190,7 +192,7 @@ impl Joined {
 /// the lock of the data directory.
 pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Started> {
     let Settings { root, reserved_bytes, store, sandbox, servers, policies, .. } = settings;
-    let Settings { limits, extensions, groups, facts, .. } = settings;
+    let Settings { archives, limits, extensions, groups, facts, .. } = settings;
     let (store, sandbox, hub) = open(&root, store, sandbox, joined).await?;
     let mut gate = gate_without_tools(store, &sandbox, limits, extensions);
     (gate.groups, gate.facts) = (groups, facts);
@@ -220,6 +222,7 @@ pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Starte
         policy,
         shadow,
         disk: Disk::new(&root, reserved_bytes),
+        archives,
         root,
         policies: policies.directory,
         turned_off,

@@ -28,6 +28,8 @@ mod shares;
 mod requests;
 mod steps;
 mod stops;
+mod archives;
+mod holds;
 mod budgets;
 mod system;
 mod tokens;

@@ -9,6 +9,7 @@ use serde::Serialize;
 use stepgate_core::consent::GrantRefused;
 use stepgate_core::failure::Failure;
 use stepgate_core::gate::Fault;
+use stepgate_core::ids::RunId;
 use stepgate_core::journal::{StateCode, StateError};
 use stepgate_core::ports::StoreError;
 use stepgate_core::step::Refused;
@@ -133,6 +134,13 @@ impl Problem {
     }
 
     /// It does not exist, or it belongs to another principal: the answer is the same.
+    /// The run has left the store for an archive.
+    pub(crate) fn archived(run_id: RunId, file: Option<&str>) -> Self {
+        let place = file.map(|file| format!(": its archive is `{file}`")).unwrap_or_default();
+        let message = format!("run {run_id} has left the store{place}");
+        Self::new(StatusCode::GONE, "RUN_ARCHIVED", message)
+    }
+
     pub(crate) fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", "there is no such thing here")
     }

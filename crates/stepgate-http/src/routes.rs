@@ -22,8 +22,8 @@ use super::openapi::{SchemaOf, inline, reference};
 use super::steps::Proposal;
 use super::turns::TurnObject;
 use super::{
-    App, Problem, approvals, budgets, console, events, grants, labels, policy, requests, runs,
-    sessions, steps, stops, system, tokens, tools, turns,
+    App, Problem, approvals, archives, budgets, console, events, grants, holds, labels, policy,
+    requests, runs, sessions, steps, stops, system, tokens, tools, turns,
 };
 
 /// Who may use a route, for the document. The extractors of the handlers enforce it.
@@ -261,6 +261,18 @@ fn write_routes() -> Vec<Route> {
             .named("lift_stop", "Lift a stop")
             .id::<ArtifactId>()
             .json::<stops::StopObject>(&[200]),
+        post("/v1/archives", Operator, archives::make)
+            .named("make_archives", "Archive runs that are over and old enough, now")
+            .body::<archives::MakeArchives>()
+            .json::<archives::MadeArchives>(&[200]),
+        post("/v1/holds", Operator, holds::make)
+            .named("make_hold", "Keep runs in the store until it is lifted")
+            .body::<holds::MakeHold>()
+            .json::<holds::HoldObject>(&[200, 201]),
+        post("/v1/holds/{id}/lift", Operator, holds::lift)
+            .named("lift_hold", "Lift a hold")
+            .id::<ArtifactId>()
+            .json::<holds::HoldObject>(&[200]),
         post("/v1/policy/evaluate", Watcher, policy::evaluate)
             .named("evaluate_policy", "What would be decided on a proposal")
             .query::<policy::EvaluateParams>()
@@ -362,6 +374,12 @@ fn read_routes() -> Vec<Route> {
         get("/v1/stops", Watcher, stops::list)
             .named("list_stops", "Stops, in force and lifted, newest first")
             .json::<stops::Stops>(&[200]),
+        get("/v1/archives", Watcher, archives::list)
+            .named("list_archives", "Archives of runs that have left the store, oldest first")
+            .json::<archives::Archives>(&[200]),
+        get("/v1/holds", Watcher, holds::list)
+            .named("list_holds", "Holds, in force and lifted, newest first")
+            .json::<holds::Holds>(&[200]),
         get("/v1/tokens", Watcher, tokens::list)
             .named("list_tokens", "The tokens that are valid")
             .json::<tokens::TokenObjects>(&[200]),

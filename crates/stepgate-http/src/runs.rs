@@ -5,6 +5,7 @@ use axum::response::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use stepgate_core::archive::NamedArchive;
 use stepgate_core::attention;
 use stepgate_core::bundle::{Bundle, RecordObject, RunObject};
 use stepgate_core::ids::{PrincipalId, RunId, SessionId};
@@ -215,8 +216,24 @@ async fn dossier(app: &App, caller: &Caller, run_id: RunId) -> Result<Dossier, P
     }
     match found? {
         Some(dossier) if caller.may_see(&dossier.run.arrival.principal_id) => Ok(dossier),
-        Some(_) | None => Err(Problem::not_found()),
+        Some(_) => Err(Problem::not_found()),
+        None => Err(absent(app, caller, run_id).await?),
     }
+}
+
+/// Why there is no such run: it is archived, or there never was one that the caller may see.
+async fn absent(app: &App, caller: &Caller, run_id: RunId) -> Result<Problem, Problem> {
+    let store = &app.service.gate.store;
+    let Some(kept) = store.archived_run(run_id).await? else { return Ok(Problem::not_found()) };
+    let session = store.session(kept.session_id).await?;
+    if !session.is_some_and(|session| caller.may_see(&session.principal_id)) {
+        return Ok(Problem::not_found());
+    }
+    let event = store.event(kept.archive_id).await?;
+    let named = event.as_ref().and_then(NamedArchive::read);
+    // An agent is told that it is gone, and not where files are.
+    let file = named.filter(|_| caller.role != Role::Agent).map(|named| named.archived.file);
+    Ok(Problem::archived(run_id, file.as_deref()))
 }
 
 /// How a call in doubt is settled.

@@ -1,5 +1,6 @@
 //! The command line, with examples for every command.
 
+mod archives;
 mod backup;
 mod budget;
 mod grants;
@@ -22,6 +23,7 @@ use stepgate_core::origin::Origin;
 use stepgate_core::tool::ToolName;
 
 use crate::log::LogFormat;
+pub(crate) use archives::{AddHoldArgs, ArchiveCommand, HoldCommand, HoldWhat};
 pub(crate) use backup::{BackupArgs, RestoreArgs, VerifyArgs};
 pub(crate) use budget::BudgetArgs;
 pub(crate) use grants::{Allowance, CreateGrantArgs, GrantsArgs, GrantsCommand};
@@ -310,10 +312,32 @@ Examples:
   stepgate verify
   stepgate verify --save-heads heads.json      keep this file elsewhere
   stepgate verify --heads heads.json           proves that nothing before was rewritten
+  stepgate verify --archives /mnt/cold         archives that were moved elsewhere
   stepgate verify --bundle run.json            needs no data directory
 
-Without saved heads, verify finds any change except a consistent rewrite of everything after it.")]
+Archives are verified with the store, from the directory of `retention.directory`. One whose file is not there is named \
+and is no problem, unless --archives says where they are. Without saved heads, verify finds any change except a consistent rewrite of everything after it.")]
     Verify(VerifyArgs),
+    /// Archive runs that are over: they leave the store for files that verify alone.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  stepgate archive run
+  stepgate archive list
+  stepgate archive verify archives/*.archive.jsonl"
+    )]
+    Archive(ArchiveCommand),
+    /// Keep runs in the store until it is lifted: legal holds.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  stepgate hold add --principal ci-agent --note 'case 7'
+  stepgate hold list
+  stepgate hold lift last"
+    )]
+    Hold(HoldCommand),
     /// Copy store, sandbox, policies and configuration into a new directory, while the gateway serves.
     #[command(after_help = "\
 Examples:

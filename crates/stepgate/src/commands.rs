@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod approvals;
+mod archive;
 mod attention;
 mod backup;
 mod bench;
@@ -13,6 +14,7 @@ mod find;
 mod follow;
 mod gateway;
 mod grants;
+mod holds;
 mod labels;
 mod man;
 mod mcp;
@@ -51,8 +53,8 @@ use stepgate_gateway::world::RealWorld;
 use tracing::info;
 
 use crate::cli::{
-    Cli, Command, ConfigCommand, Global, McpCommand, NotifyCommand, PolicyCommand, RunsArgs,
-    RunsCommand, TokenCommand, VerifyArgs,
+    ArchiveCommand, Cli, Command, ConfigCommand, Global, McpCommand, NotifyCommand, PolicyCommand,
+    RunsArgs, RunsCommand, TokenCommand, VerifyArgs,
 };
 use crate::config::{self, Config, LogConfig};
 use crate::data_dir::{self, DataDir};
@@ -139,6 +141,8 @@ async fn on(data: &DataDir, command: Command) -> anyhow::Result<u8> {
         Command::Nodes => nodes::nodes(data).await,
         Command::Notify(command) => notify::notify(data, command).await,
         Command::Verify(args) => verify::verify(data, args).await,
+        Command::Archive(command) => archive::archive(data, command).await.map_err(explained),
+        Command::Hold(command) => holds::hold(data, command).await.map_err(explained),
         Command::Backup(args) => backup::backup(data, args).await.map_err(explained),
         Command::Restore(args) => restore::restore(data, args).await.map_err(explained),
         Command::Recover => recover::recover(data).await.map_err(explained),
@@ -192,6 +196,7 @@ fn needs(command: &Command) -> (Needs, Reach) {
         | Command::Digest(_)
         | Command::Bench(_)
         | Command::Config(_)
+        | Command::Archive(ArchiveCommand::Verify { .. })
         | Command::Man { .. }
         | Command::Completions { .. } => (Needs::Nothing, Reach::Anywhere),
         Command::Verify(VerifyArgs { bundle: Some(_), .. }) => (Needs::Nothing, Reach::Directory),
@@ -208,6 +213,7 @@ fn needs(command: &Command) -> (Needs, Reach) {
             (Needs::Place, Reach::Anywhere)
         }
         Command::Verify(_)
+        | Command::Archive(ArchiveCommand::List)
         | Command::Nodes
         | Command::Notify(_)
         | Command::Backup(_)
@@ -233,6 +239,8 @@ fn needs(command: &Command) -> (Needs, Reach) {
         | Command::Stop(_)
         | Command::Stops(_)
         | Command::Lift(_)
+        | Command::Archive(_)
+        | Command::Hold(_)
         | Command::Ready
         | Command::Recover
         | Command::Runs(_) => (Needs::Directory, Reach::Anywhere),

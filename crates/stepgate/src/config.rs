@@ -7,6 +7,7 @@ pub(crate) mod notify;
 pub(crate) mod origin;
 mod otlp;
 mod ranges;
+mod retention;
 mod sample;
 mod schedule;
 mod secret;
@@ -108,6 +109,9 @@ pub(crate) struct Config {
     pub(crate) agent: agent::AgentConfig,
     /// Where the store is, and how this node takes part in it.
     pub(crate) store: StoreConfig,
+    /// How long runs stay in the store after they ended. Then they leave it for archives: files that verify alone. What
+    /// is not set stays for ever.
+    pub(crate) retention: retention::RetentionConfig,
     /// What is written to standard error.
     pub(crate) log: LogConfig,
     /// The collector that spans, log lines and metrics are sent to.
@@ -424,6 +428,7 @@ impl Config {
         self.agent.check()?;
         mcp::check_own_names(&self.servers)?;
         self.store.check()?;
+        self.retention.check()?;
         notify::check(&self.notify)?;
         self.otlp.check()?;
         self.groups()?;

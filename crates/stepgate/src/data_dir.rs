@@ -5,13 +5,12 @@ mod place;
 mod restored;
 mod restoring;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use stepgate_gateway::disk;
 use stepgate_gateway::start::Joined;
+use stepgate_gateway::{disk, durable};
 
 use crate::cli::Global;
 
@@ -126,29 +125,9 @@ impl DataDir {
     }
 }
 
-/// Creates a directory and its missing parents durably: files inside survive a power cut only if their directory
-/// does.
-fn create_durably(directory: &Path) -> io::Result<()> {
-    if directory.is_dir() {
-        return Ok(());
-    }
-    let parent = match directory.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => return Err(io::ErrorKind::NotFound.into()),
-    };
-    create_durably(parent)?;
-    match fs::DirBuilder::new().mode(0o700).create(directory) {
-        // Another process won the race, and has made it durable.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => Ok(()),
-        Err(error) => Err(error),
-        Ok(()) => File::open(parent)?.sync_all(),
-    }
-}
-
-/// The same, with an error that says what to do.
+/// Creates a directory and its missing parents durably. The error says what to do.
 pub(crate) fn create(directory: &Path) -> anyhow::Result<()> {
-    create_durably(directory).map_err(|error| {
+    durable::create_directory(directory).map_err(|error| {
         let way_out = way_out(&error);
         let what = format!("cannot create `{}`: {way_out}", directory.display());
         anyhow::Error::new(error).context(what)

@@ -13,6 +13,7 @@ use stepgate_core::fact_sources::FactSources;
 use stepgate_exec::servers::{ServerSpec, StartError};
 use stepgate_gateway::durable;
 use stepgate_gateway::notify::NotifySettings;
+use stepgate_gateway::service::ArchiveSettings;
 use stepgate_gateway::start::{
     PolicySettings, SandboxSettings, ServerSettings, Settings, StoreSettings,
 };
@@ -44,6 +45,11 @@ impl DataDir {
     /// Where the policies are.
     pub(crate) fn policies(&self, config: &Config) -> PathBuf {
         self.base().join(&config.policy.directory)
+    }
+
+    /// Which runs leave the store, and for where.
+    pub(crate) fn archives(&self, config: &Config) -> ArchiveSettings {
+        config.retention.settings(&self.base())
     }
 
     /// Where the shadow policies are, if the configuration names some.
@@ -140,6 +146,7 @@ pub(crate) fn gateway(data: &DataDir, config: &Config, wait: Duration) -> anyhow
         sandbox,
         servers,
         policies,
+        archives: data.archives(config),
         limits: config.limits(),
         extensions: config.extensions(),
         groups: config.groups()?,

@@ -1,5 +1,7 @@
 //! Which runs may leave the store, and how they leave it.
 
+use std::collections::BTreeMap;
+
 use super::file::{self, Archive};
 use super::{ArchivedCharge, Kept, NamedArchive, RunsArchived, file_name};
 use crate::consent_cache::Recorded;
@@ -9,7 +11,7 @@ use crate::hold::{self, Held};
 use crate::ids::{ArtifactId, RunId};
 use crate::journal::{StateCode, StateError};
 use crate::ports::{ArchiveCommit, Dossier, EndedQuery, EndedRun, Store, StoreError};
-use crate::run::Status;
+use crate::run::{Run, Status};
 use crate::system;
 use crate::time::Timestamp;
 use crate::verify::run::check;
@@ -21,8 +23,8 @@ pub const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// How often a commit is tried, where others write into the system session at the same time.
 const TRIES_MAX: usize = 16;
 
-/// For how many days runs stay in the store after they ended, by their final status. None: for ever.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// For how many days runs stay in the store after they ended. None: for ever.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// Those that succeeded.
     pub ok_days: Option<u32>,
@@ -32,11 +34,17 @@ pub struct Retention {
     pub timeout_days: Option<u32>,
     /// Those that were denied.
     pub denied_days: Option<u32>,
+    /// Those of a tool, whatever their status: instead of the days above.
+    pub tool_days: BTreeMap<String, u32>,
 }
 
 impl Retention {
-    fn days(&self, status: Status) -> Option<u32> {
+    fn days(&self, status: Status, tool: Option<&str>) -> Option<u32> {
+        let of_tool = tool.and_then(|tool| self.tool_days.get(tool)).copied();
         match status {
+            Status::Ok | Status::Error | Status::Timeout | Status::Denied if of_tool.is_some() => {
+                of_tool
+            }
             Status::Ok => self.ok_days,
             Status::Error => self.error_days,
             Status::Timeout => self.timeout_days,
@@ -45,18 +53,51 @@ impl Retention {
         }
     }
 
-    /// The time before which a run of this status must have ended to leave the store.
-    fn cutoff(&self, status: Status, now: Timestamp) -> Option<Timestamp> {
-        let days = i64::from(self.days(status)?);
-        let ms = now.as_millisecond().saturating_sub(days * 24 * 60 * 60 * 1000);
-        Some(Timestamp::from_millisecond(ms))
+    /// The fewest days that any run stays; none where every run stays for ever.
+    fn least_days(&self) -> Option<u32> {
+        let by_status = [self.ok_days, self.error_days, self.timeout_days, self.denied_days];
+        by_status.into_iter().flatten().chain(self.tool_days.values().copied()).min()
     }
 
-    /// The latest of these times; none where runs of every status stay for ever.
-    fn latest_cutoff(&self, now: Timestamp) -> Option<Timestamp> {
-        let statuses = [Status::Ok, Status::Error, Status::Timeout, Status::Denied];
-        statuses.into_iter().filter_map(|status| self.cutoff(status, now)).max()
+    /// Whether every run stays for ever.
+    pub fn is_endless(&self) -> bool {
+        self.least_days().is_none()
     }
+}
+
+/// How old runs must be to leave the store.
+#[derive(Clone, Copy, Debug)]
+pub enum Age<'a> {
+    /// As old as is configured.
+    Kept(&'a Retention),
+    /// Ended before this time, whatever is configured.
+    Before(Timestamp),
+}
+
+impl Age<'_> {
+    /// The time before which a run must have ended; none where it stays.
+    fn cutoff(self, run: &Run, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Before(before) => run.status.is_final().then_some(before),
+            Self::Kept(retention) => {
+                let days = retention.days(run.status, run.tool_name.as_deref())?;
+                Some(days_before(now, days))
+            }
+        }
+    }
+
+    /// The latest of these times; none where every run stays.
+    fn latest_cutoff(self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Before(before) => Some(before),
+            Self::Kept(retention) => Some(days_before(now, retention.least_days()?)),
+        }
+    }
+}
+
+fn days_before(now: Timestamp, days: u32) -> Timestamp {
+    let ms = i64::from(days) * 24 * 60 * 60 * 1000;
+    Timestamp::from_millisecond(now.as_millisecond().saturating_sub(ms))
 }
 
 /// Why runs that are old enough stay.
@@ -89,7 +130,7 @@ impl Batch {
 
 /// What decides about every run of a batch.
 struct Judge<'a> {
-    retention: &'a Retention,
+    age: Age<'a>,
     now: Timestamp,
     held: Held,
     /// The position that every reader of the events has reached.
@@ -101,17 +142,17 @@ struct Judge<'a> {
 /// stay.
 pub async fn next(
     store: &dyn Store,
-    retention: &Retention,
+    age: Age<'_>,
     now: Timestamp,
     after: Option<RunId>,
     stay: &mut Stay,
 ) -> Result<Option<Batch>, StoreError> {
-    let Some(until) = retention.latest_cutoff(now) else { return Ok(None) };
+    let Some(until) = age.latest_cutoff(now) else { return Ok(None) };
     let cursors = store.cursors().await?;
     let read_to = cursors.iter().map(|cursor| cursor.reached).min().unwrap_or(u64::MAX);
     let held = hold::in_force(store).await?;
     let consents = Recorded::of(store).await?;
-    let judge = Judge { retention, now, held, read_to, consents };
+    let judge = Judge { age, now, held, read_to, consents };
     let mut after = after;
     loop {
         let query = EndedQuery { after, until, limit: RUNS_MAX };
@@ -153,7 +194,6 @@ impl Judge<'_> {
         run: &EndedRun,
         stay: &mut Stay,
     ) -> Result<Option<String>, StoreError> {
-        let Some(cutoff) = self.retention.cutoff(run.status, self.now) else { return Ok(None) };
         let dossier = match store.dossier(run.run_id).await {
             Ok(Some(dossier)) => dossier,
             Ok(None) => return Ok(None),
@@ -163,7 +203,8 @@ impl Judge<'_> {
             }
             Err(error) => return Err(error),
         };
-        if !is_older(&dossier, cutoff) {
+        let cutoff = self.age.cutoff(&dossier.run, self.now);
+        if !cutoff.is_some_and(|cutoff| is_older(&dossier, cutoff)) {
             return Ok(None);
         }
         let reason = if self.held.covers(&dossier.run) {

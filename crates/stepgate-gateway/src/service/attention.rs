@@ -139,7 +139,7 @@ impl Service {
     }
 
     /// Whether no living node is older than this one.
-    async fn is_first_node(&self) -> Result<bool, StoreError> {
+    pub(super) async fn is_first_node(&self) -> Result<bool, StoreError> {
         let nodes = self.gate.store.nodes().await?;
         let first = nodes.iter().find(|node| node.lease_left.is_some());
         Ok(first.is_none_or(|node| node.is_this))

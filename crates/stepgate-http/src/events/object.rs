@@ -9,10 +9,12 @@ use stepgate_agent::invoke::InvokeResult;
 use stepgate_agent::turn::{Answered, Continued, Opened, ToolEnded, TurnEvent};
 use stepgate_agent::waits::Wait;
 use stepgate_core::approval::Approval;
+use stepgate_core::archive::RunsArchived;
 use stepgate_core::budget::Charge;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType, payload};
 use stepgate_core::grant::Grant;
+use stepgate_core::hold::HoldOrder;
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::stop::StopOrder;
 use stepgate_core::time::Timestamp;
@@ -101,6 +103,9 @@ fn payload_schema(event_type: EventType, generator: &mut SchemaGenerator) -> Sch
         }
         EventType::StopMade => generator.subschema_for::<StopOrder>(),
         EventType::StopLifted => generator.subschema_for::<payload::StopLifted>(),
+        EventType::RunsArchived => generator.subschema_for::<RunsArchived>(),
+        EventType::HoldMade => generator.subschema_for::<HoldOrder>(),
+        EventType::HoldLifted => generator.subschema_for::<payload::HoldLifted>(),
         EventType::ToolReplayed => generator.subschema_for::<payload::ToolReplayed>(),
         EventType::ToolRedispatched => generator.subschema_for::<payload::ToolRedispatched>(),
         EventType::RunRecovered => generator.subschema_for::<payload::RunRecovered>(),

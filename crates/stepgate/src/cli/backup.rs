@@ -9,6 +9,9 @@ pub(crate) struct VerifyArgs {
     /// Verify an exported run instead of the store; `-` for standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["heads", "save_heads"])]
     pub(crate) bundle: Option<PathBuf>,
+    /// The directory of the archives, where it is not the configured one. Every archive must be there.
+    #[arg(long, value_name = "DIR", conflicts_with = "bundle")]
+    pub(crate) archives: Option<PathBuf>,
     /// Prove that these saved heads still stand.
     #[arg(long, value_name = "FILE")]
     pub(crate) heads: Option<PathBuf>,

@@ -31,8 +31,20 @@ pub(super) async fn verify(data: &DataDir, args: VerifyArgs) -> anyhow::Result<u
     } else {
         ProgressBar::hidden()
     };
-    let report = verify::verify(&*store, &saved, |runs| progress.set_position(runs)).await?;
+    let mut archives = data.archives(&data.load_config()?);
+    if let Some(directory) = &args.archives {
+        archives.directory = directory.clone();
+    }
+    let told = |runs| progress.set_position(runs);
+    let mut report = verify::verify_with(&*store, Some(&archives), &saved, told).await?;
     progress.finish_and_clear();
+    if args.archives.is_some() {
+        let missing = report.archives_missing.iter();
+        report.problems.extend(missing.map(|file| Problem {
+            place: format!("archive {file}"),
+            what: format!("is not in `{}`", archives.directory.display()),
+        }));
+    }
     if data.global.json {
         show::json(&report)?;
     } else {
@@ -68,11 +80,20 @@ fn tell(report: &Report, saved: usize) -> anyhow::Result<()> {
             report.entries,
             report.heads.len()
         ))?;
+        if report.archives > 0 {
+            show::say(format!(
+                "archived: {} runs in {} archives, of which {} were read",
+                report.archived_runs, report.archives, report.archives_read
+            ))?;
+        }
         if saved > 0 {
             show::say(format!("all {saved} saved heads stand"))?;
         }
     } else {
         show_problems(&report.problems)?;
+    }
+    for file in &report.archives_missing {
+        show::note(format!("not there, so not verified: archive {}", show::printable(file)));
     }
     let mut table = Table::new(["SESSION", "LINKS", "HEAD"]).uncut();
     for head in &report.heads {
@@ -98,7 +119,7 @@ pub(super) async fn verified(
     Ok(report)
 }
 
-fn show_problems(problems: &[Problem]) -> anyhow::Result<()> {
+pub(super) fn show_problems(problems: &[Problem]) -> anyhow::Result<()> {
     let count = problems.len();
     show::say(format!("{}not verified:{:#} {count} problem(s)", show::ERROR, show::ERROR))?;
     for Problem { place, what } in problems {

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use rustix::fs::syncfs;
 
+use stepgate_gateway::durable;
+
 use super::DataDir;
 use super::lock::Lock;
 use crate::backup::{DATABASE, MANIFEST, cannot_write};
@@ -59,7 +61,7 @@ impl DataDir {
     /// Locks the directory, and begins a restore into it.
     pub(crate) fn stage(&self, extent: Extent) -> anyhow::Result<Staging> {
         let was_made = !self.root.exists();
-        super::create_durably(&self.root).map_err(|error| cannot_write(&self.root, error))?;
+        durable::create_directory(&self.root).map_err(|error| cannot_write(&self.root, error))?;
         let lock = Lock::take(&self.root)?;
         let root = self.root.clone();
         let was_interrupted = root.join(extent.staging()).exists();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use stepgate_core::archive::file::Archive;
-use stepgate_core::archive::select::{Batch, Left, Retention, Stay, leave, named, next};
+use stepgate_core::archive::select::{Age, Batch, Left, Retention, Stay, leave, named, next};
 use stepgate_core::consent::{self, NewGrant};
 use stepgate_core::hold::{self, HoldOrder, HoldTarget, Made};
 use stepgate_core::ports::{RunQuery, Store};
@@ -66,6 +66,7 @@ const MONTH: Retention = Retention {
     error_days: Some(30),
     timeout_days: Some(30),
     denied_days: Some(30),
+    tool_days: BTreeMap::new(),
 };
 
 impl Stage {
@@ -79,7 +80,7 @@ impl Stage {
     }
 
     async fn next(&self, stay: &mut Stay) -> Option<Batch> {
-        next(self.store(), &MONTH, self.gate.world.now(), None, stay).await.unwrap()
+        next(self.store(), Age::Kept(&MONTH), self.gate.world.now(), None, stay).await.unwrap()
     }
 
     /// The next archive, as its file has it.
@@ -338,7 +339,8 @@ async fn a_run_that_used_a_grant_stays_while_the_grant_is_good() {
     for (hours, granted) in [(1, 1), (3, 0)] {
         stage.clock.now_ms.store(hours * hour_ms, Ordering::SeqCst);
         let mut stay = Stay::default();
-        next(stage.store(), &retention, stage.gate.world.now(), None, &mut stay).await.unwrap();
+        let age = Age::Kept(&retention);
+        next(stage.store(), age, stage.gate.world.now(), None, &mut stay).await.unwrap();
         assert_eq!(stay, Stay { granted, ..Stay::default() });
     }
 }

@@ -1,0 +1,183 @@
+//! Retention: runs that are over and old enough leave the store for archives, a few hundred at a time.
+//!
+//! A file is durable under its name before its runs leave the store in one commit. A crash before the commit leaves a
+//! file that no event names: it is ignored, and the runs are archived again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use stepgate_core::archive::file::Archive;
+use stepgate_core::archive::select::{Age, Batch, Left, Retention, Stay, leave, next};
+use stepgate_core::archive::{NamedArchive, file_name};
+use stepgate_core::gate::Gate;
+use stepgate_core::ids::{ArtifactId, RunId};
+use stepgate_core::time::Timestamp;
+use stepgate_core::verify::ArchiveFiles;
+use tracing::{info, warn};
+
+use super::{Service, wait_until_set};
+use crate::durable;
+
+/// How much longer than an archive took the pause after it is: steps have the store for themselves meanwhile.
+const PAUSE_FACTOR: u32 = 3;
+
+/// Which runs leave the store, and for where.
+#[derive(Clone, Debug)]
+pub struct ArchiveSettings {
+    /// How long runs stay.
+    pub retention: Retention,
+    /// Where the files are.
+    pub directory: PathBuf,
+    /// How often to look for runs that are old enough.
+    pub interval: Duration,
+}
+
+impl ArchiveFiles for ArchiveSettings {
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        match fs::read(self.directory.join(name)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!("cannot be read: {error}")),
+        }
+    }
+}
+
+/// What a pass did.
+#[derive(Clone, Debug, Default)]
+pub struct Archived {
+    /// The archives that it made.
+    pub archives: Vec<NamedArchive>,
+    /// Runs that are old enough and stay.
+    pub stay: Stay,
+    /// Archives that were given up, because a run got a hold or an event meanwhile. The next pass makes them.
+    pub given_up: u64,
+}
+
+/// How a pass uses the store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// With a pause after each archive.
+    Gentle,
+    /// Without pauses: an operator waits for it.
+    Quick,
+}
+
+impl Service {
+    /// Archives now: what ended before this time, or else what is older than the configuration says. None where this
+    /// process knows no archives.
+    pub async fn archive(&self, before: Option<Timestamp>) -> anyhow::Result<Option<Archived>> {
+        let Some(control) = &self.control else { return Ok(None) };
+        let settings = &control.archives;
+        let before = before.map(|before| before.min(self.gate.world.now()));
+        let age = before.map_or(Age::Kept(&settings.retention), Age::Before);
+        self.archive_all(settings, age, Pace::Quick).await.map(Some)
+    }
+
+    async fn archive_all(
+        &self,
+        settings: &ArchiveSettings,
+        age: Age<'_>,
+        pace: Pace,
+    ) -> anyhow::Result<Archived> {
+        let _alone = self.archiving.lock().await;
+        let mut leaving = self.leaving();
+        let (mut archived, mut after): (Archived, Option<RunId>) = Default::default();
+        let now = self.gate.world.now();
+        while !*leaving.borrow() {
+            let began = Instant::now();
+            let batch = next(&*self.gate.store, age, now, after, &mut archived.stay).await?;
+            let Some(batch) = batch else { break };
+            after = Some(batch.last);
+            match archive(&self.gate, &settings.directory, batch).await? {
+                Left::Gone(named) => archived.archives.push(named),
+                Left::Stayed => archived.given_up += 1,
+            }
+            if pace == Pace::Gentle {
+                tokio::select! {
+                    () = tokio::time::sleep(began.elapsed() * PAUSE_FACTOR) => {}
+                    () = wait_until_set(&mut leaving) => {}
+                }
+            }
+        }
+        Ok(archived)
+    }
+}
+
+/// Writes the file of a batch, then takes its runs out of the store.
+async fn archive(gate: &Gate, directory: &Path, batch: Batch) -> anyhow::Result<Left> {
+    let archive_id = ArtifactId::new(gate.world.fresh_uuid());
+    let (path, made_at) = (directory.join(file_name(archive_id)), gate.world.now());
+    let written = path.clone();
+    // The file is read back: what is said about it is what the disk has.
+    let archive = tokio::task::spawn_blocking(move || write(&written, &batch, archive_id, made_at));
+    let archive = archive.await??;
+    let left = leave(gate, &archive).await?;
+    if left == Left::Stayed {
+        // No event names it. Where it cannot be removed it is ignored.
+        let _removed = fs::remove_file(&path);
+    }
+    Ok(left)
+}
+
+fn write(
+    path: &Path,
+    batch: &Batch,
+    archive_id: ArtifactId,
+    made_at: Timestamp,
+) -> anyhow::Result<Archive> {
+    let shown = || format!("cannot write `{}`", path.display());
+    if let Some(directory) = path.parent().filter(|directory| !directory.is_dir()) {
+        durable::create_directory(directory).with_context(shown)?;
+    }
+    durable::write(path, batch.text(archive_id, made_at).as_bytes()).with_context(shown)?;
+    let bytes = fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let archive = Archive::read(&bytes);
+    archive.map_err(|why| anyhow::anyhow!("`{}` {why}", path.display()))
+}
+
+/// Archives what is old enough until the process ends. One node does it for all.
+pub(super) async fn keep_archiving(service: Arc<Service>) {
+    let Some(control) = &service.control else { return };
+    let settings = &control.archives;
+    if settings.retention.is_endless() {
+        return;
+    }
+    let mut leaving = service.leaving();
+    let mut is_failing = false;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(settings.interval) => {}
+            () = wait_until_set(&mut leaving) => return,
+        }
+        let archived = service.archive_as_configured(settings).await;
+        let was_failing = std::mem::replace(&mut is_failing, archived.is_err());
+        match archived {
+            Err(error) if !was_failing => warn!("runs are archived later: {error:#}"),
+            Err(_) => {}
+            Ok(archived) => tell(&archived),
+        }
+    }
+}
+
+impl Service {
+    async fn archive_as_configured(&self, settings: &ArchiveSettings) -> anyhow::Result<Archived> {
+        match self.is_first_node().await? {
+            true => self.archive_all(settings, Age::Kept(&settings.retention), Pace::Gentle).await,
+            false => Ok(Archived::default()),
+        }
+    }
+}
+
+fn tell(archived: &Archived) {
+    let runs: u64 = archived.archives.iter().map(|named| named.archived.runs).sum();
+    if runs > 0 {
+        info!("archived {runs} run(s) in {} file(s)", archived.archives.len());
+    }
+    if archived.stay.unsound > 0 {
+        let runs = archived.stay.unsound;
+        warn!("{runs} run(s) are old enough to be archived and do not verify: they stay");
+    }
+}
