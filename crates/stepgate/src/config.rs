@@ -109,8 +109,7 @@ pub(crate) struct Config {
     pub(crate) agent: agent::AgentConfig,
     /// Where the store is, and how this node takes part in it.
     pub(crate) store: StoreConfig,
-    /// How long runs stay in the store after they ended. Then they leave it for archives: files that verify alone. What
-    /// is not set stays for ever.
+    /// How long runs stay in the store after they ended. Then they leave it for archives: files that verify alone.
     pub(crate) retention: retention::RetentionConfig,
     /// What is written to standard error.
     pub(crate) log: LogConfig,

@@ -12,28 +12,27 @@ use stepgate_gateway::service::ArchiveSettings;
 
 use super::SERVE_CEILING_MS;
 
-/// Longest that a run stays before it is archived: a hundred years.
+/// The number of days that stands for ever: a hundred years.
 const DAYS_CEILING: u32 = 36_500;
 
-/// How long runs stay in the store after they ended. Then they leave it for archives: files that verify alone. What is
-/// not set stays for ever.
+/// How long runs stay in the store after they ended. Then they leave it for archives: files that verify alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RetentionConfig {
     /// The directory of the archives, beside the configuration file where it is not absolute.
     pub(crate) directory: PathBuf,
-    /// Days that runs stay which succeeded.
+    /// Days that runs stay which succeeded. 36500: for ever.
     #[schemars(range(min = 0, max = DAYS_CEILING))]
-    ok_days: Option<u32>,
-    /// Days that runs stay which failed or were not valid.
+    ok_days: u32,
+    /// Days that runs stay which failed or were not valid. 36500: for ever.
     #[schemars(range(min = 0, max = DAYS_CEILING))]
-    error_days: Option<u32>,
-    /// Days that runs stay which timed out.
+    error_days: u32,
+    /// Days that runs stay which timed out. 36500: for ever.
     #[schemars(range(min = 0, max = DAYS_CEILING))]
-    timeout_days: Option<u32>,
-    /// Days that runs stay which were denied.
+    timeout_days: u32,
+    /// Days that runs stay which were denied. 36500: for ever.
     #[schemars(range(min = 0, max = DAYS_CEILING))]
-    denied_days: Option<u32>,
+    denied_days: u32,
     /// Days that runs of a tool stay, instead of the days above: `{ "bank.send_money" = 3650 }`.
     tool_days: BTreeMap<String, u32>,
     /// How often `stepgate serve` looks for runs that are old enough, in milliseconds.
@@ -45,10 +44,10 @@ impl Default for RetentionConfig {
     fn default() -> Self {
         Self {
             directory: "archives".into(),
-            ok_days: None,
-            error_days: None,
-            timeout_days: None,
-            denied_days: None,
+            ok_days: DAYS_CEILING,
+            error_days: DAYS_CEILING,
+            timeout_days: DAYS_CEILING,
+            denied_days: DAYS_CEILING,
             tool_days: BTreeMap::new(),
             interval_ms: 60_000,
         }
@@ -70,14 +69,19 @@ impl RetentionConfig {
     pub(crate) fn settings(&self, base: &Path) -> ArchiveSettings {
         ArchiveSettings {
             retention: Retention {
-                ok_days: self.ok_days,
-                error_days: self.error_days,
-                timeout_days: self.timeout_days,
-                denied_days: self.denied_days,
+                ok_days: limit(self.ok_days),
+                error_days: limit(self.error_days),
+                timeout_days: limit(self.timeout_days),
+                denied_days: limit(self.denied_days),
                 tool_days: self.tool_days.clone(),
             },
             directory: base.join(&self.directory),
             interval: Duration::from_millis(self.interval_ms),
         }
     }
+}
+
+/// None for ever.
+fn limit(days: u32) -> Option<u32> {
+    (days < DAYS_CEILING).then_some(days)
 }

@@ -110,6 +110,7 @@ fn decides(command: &Command) -> bool {
     let decides = match words {
         (Some("approve" | "deny" | "chat" | "stop" | "lift"), _) => true,
         (Some("token" | "grants"), Some("create" | "revoke")) => true,
+        (Some("archive"), Some("run")) | (Some("hold"), Some("add" | "lift")) => true,
         (Some("tools"), Some("accept")) | (Some("runs"), Some("resolve")) => true,
         (_, _) => false,
     };

@@ -15,7 +15,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use stepgate_core::failure::{ExecutionFailure, Failure, Phase};
-use stepgate_core::ids::PrincipalId;
+use stepgate_core::ids::{PrincipalId, RunId};
 use stepgate_core::json::strict::Refusal;
 use stepgate_core::limits::Limits;
 
@@ -102,6 +102,7 @@ fn failures() -> Vec<Failure> {
         Failure::ActionNotAllowed,
         Failure::InvalidArgs(text()),
         Failure::IdempotencyConflict,
+        Failure::ResultArchived(RunId::new(uuid::Uuid::nil())),
         Failure::PolicyViolation(text()),
         Failure::DeniedByOperator { approver_id: PrincipalId::parse("ann").unwrap(), note: None },
         Failure::ApprovalExpired,
@@ -120,6 +121,7 @@ fn failures() -> Vec<Failure> {
             | Failure::ActionNotAllowed
             | Failure::InvalidArgs(_)
             | Failure::IdempotencyConflict
+            | Failure::ResultArchived(_)
             | Failure::PolicyViolation(_)
             | Failure::DeniedByOperator { .. }
             | Failure::ApprovalExpired

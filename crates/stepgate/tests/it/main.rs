@@ -10,6 +10,7 @@
 
 mod agent;
 mod agentdojo;
+mod archives;
 mod attention;
 mod backup;
 mod binary;

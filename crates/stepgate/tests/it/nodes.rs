@@ -55,7 +55,12 @@ impl House {
 
     /// A place whose sandbox is its own.
     pub(crate) fn alone(&self, node_id: &str) -> Place {
-        self.place_with(node_id, Vec::new())
+        self.alone_with(node_id, Vec::new())
+    }
+
+    /// The same, with more variables.
+    pub(crate) fn alone_with(&self, node_id: &str, more: Vec<(&'static str, OsString)>) -> Place {
+        self.place_with(node_id, more)
     }
 
     fn place_with(&self, node_id: &str, more: Vec<(&'static str, OsString)>) -> Place {
