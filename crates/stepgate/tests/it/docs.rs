@@ -178,6 +178,7 @@ fn every_key_of_the_configuration_has_its_row_with_its_default_and_its_most() {
         ("agent", "AgentConfig"),
         ("policy", "PolicyConfig"),
         ("store", "StoreConfig"),
+        ("retention", "RetentionConfig"),
         ("otlp", "OtlpConfig"),
     ];
     for (section, definition) in sections {

@@ -6,7 +6,12 @@ use super::{quoted, read, rows};
 
 /// The rows without a key of the configuration: the row, the file that has the limit, and the names of its
 /// constants (or of the fields of its defaults) in the order of the row's numbers.
-const CONSTANTS: [(&str, &str, &[&str]); 74] = [
+const CONSTANTS: [(&str, &str, &[&str]); 75] = [
+    (
+        "runs and bytes of one archive",
+        "stepgate-core/src/archive/select.rs",
+        &["RUNS_MAX", "BYTES_MAX"],
+    ),
     (
         "text of an attribute of a span or a line",
         "stepgate/src/otlp/fields.rs",
