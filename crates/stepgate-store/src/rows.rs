@@ -371,7 +371,7 @@ pub(crate) fn event_from(cells: &Cells<'_>) -> Result<LinkedEvent> {
 pub(crate) fn archived_from(cells: &Cells<'_>) -> Result<ArchivedRun> {
     let links = cells.bytes("links")?;
     let (links, rest) = links.as_chunks::<LINK_BYTES>();
-    let links: Option<Vec<_>> = links.iter().map(|bytes| archived_link(bytes)).collect();
+    let links: Option<Vec<_>> = links.iter().map(archived_link).collect();
     let links = links.filter(|links| !links.is_empty() && rest.is_empty());
     Ok(ArchivedRun {
         archive_id: cells.parsed("archive_id")?,

@@ -1,5 +1,5 @@
 use super::{ExecutionFailure, Failure, Outcome, Phase};
-use crate::ids::PrincipalId;
+use crate::ids::{PrincipalId, RunId};
 use crate::json::strict::Refusal;
 
 struct Row {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use stepgate_core::failure::{ExecutionFailure, Failure};
-use stepgate_core::ids::PrincipalId;
+use stepgate_core::ids::{PrincipalId, RunId};
 use stepgate_core::journal::StateCode;
 use stepgate_core::json::canonical;
 use stepgate_core::json::strict::Refusal;
@@ -24,7 +24,7 @@ const PARTS: [&str; 5] = [
 type Row = (String, String, String);
 
 /// How many kinds of failure there are, as [`number`] counts them.
-const KINDS: usize = 15;
+const KINDS: usize = 16;
 
 /// Numbers the kinds. A new one stops the build here: count it, and give it an example below.
 fn number(failure: &Failure) -> usize {
@@ -44,6 +44,7 @@ fn number(failure: &Failure) -> usize {
         Failure::RefusedAtExecution(_) => 12,
         Failure::Execution(..) => 13,
         Failure::TooManyApprovals(_) => 14,
+        Failure::ResultArchived(_) => 15,
     }
 }
 
@@ -59,6 +60,7 @@ fn failures() -> Vec<Failure> {
         Failure::ActionNotAllowed,
         Failure::InvalidArgs(words()),
         Failure::IdempotencyConflict,
+        Failure::ResultArchived(RunId::new(uuid::Uuid::nil())),
         Failure::PolicyViolation(words()),
         Failure::DeniedByOperator { approver_id: PrincipalId::parse("ann").unwrap(), note: None },
         Failure::ApprovalExpired,
