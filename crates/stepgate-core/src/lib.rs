@@ -13,6 +13,7 @@ pub mod late;
 pub mod verify;
 pub mod bundle;
 pub mod archive;
+mod archived;
 pub mod hold;
 pub mod history;
 pub mod failure;

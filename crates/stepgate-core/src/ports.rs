@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::approval::{Approval, ApprovalStatus};
-use crate::archive::ArchivedRun;
+use crate::archived::ArchivedRun;
 use crate::budget::{Balance, BudgetChange, OverBudget};
 use crate::digest::Digest;
 use crate::event::{Event, EventType};

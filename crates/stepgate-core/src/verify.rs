@@ -32,7 +32,7 @@ use crate::system;
 use archives::Archives;
 use chain::Chains;
 
-pub use archives::ArchiveFiles;
+pub use archives::{Archive, ArchiveFiles};
 
 /// How often everything is read, where runs leave the store meanwhile.
 const WALKS_MAX: usize = 5;

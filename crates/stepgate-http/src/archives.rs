@@ -78,12 +78,16 @@ pub(super) struct MadeArchives {
     unsound: u64,
 }
 
+fn nothing() -> Problem {
+    Problem::conflict("this process knows no archives")
+}
+
 /// Archives now.
 pub(super) async fn make(
     Operator(app, _): Operator,
     JsonBody(MakeArchives { before }): JsonBody<MakeArchives>,
 ) -> Result<Json<MadeArchives>, Problem> {
-    let archived = app.service.archive(before).await?.ok_or_else(Problem::not_found)?;
+    let archived = app.service.archive(before).await?.ok_or_else(nothing)?;
     let Archived { archives, stay, given_up } = archived;
     let Stay { held, unread, granted, unsound } = stay;
     let archives = archives.into_iter().map(ArchiveObject::from).collect();

@@ -2,22 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ArchivedRun;
 use crate::approval::{Approval, ApprovalStatus, Resolution, StoredContext};
+use crate::archived::BindingObject;
 use crate::bundle::Bundle;
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
-use crate::idempotency::Binding;
-use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use crate::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use crate::journal::{Checkpoint, StateError};
 use crate::json::{Value, canonical, strict};
 use crate::ports::{Dossier, LinkedEvent};
 use crate::record::Record;
 use crate::session::Link;
 use crate::time::Timestamp;
-use crate::verify::Problem;
-use crate::verify::chain::Chains;
-use crate::verify::run::{check, links};
+
+pub use crate::verify::Archive;
 
 const FORMAT: &str = "stepgate.archive.v1";
 
@@ -88,31 +86,6 @@ struct ResolutionObject {
     approver_id: Option<PrincipalId>,
     note: Option<String>,
     ts_resolved: Timestamp,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct BindingObject {
-    asked_digest: Digest,
-    idempotency_key: IdempotencyKey,
-    settled: bool,
-    tool_name: String,
-    tool_server: String,
-    trace_id: RunId,
-}
-
-impl BindingObject {
-    pub(super) fn of(binding: &Binding) -> Self {
-        let Binding { idempotency_key, tool_server, tool_name, asked_digest, trace_id, settled } =
-            binding.clone();
-        Self { asked_digest, idempotency_key, settled, tool_name, tool_server, trace_id }
-    }
-
-    fn read(self) -> Binding {
-        let Self { asked_digest, idempotency_key, settled, tool_name, tool_server, trace_id } =
-            self;
-        Binding { idempotency_key, tool_server, tool_name, asked_digest, trace_id, settled }
-    }
 }
 
 impl LinkObject {
@@ -249,21 +222,6 @@ pub(super) fn text(archive_id: ArtifactId, made_at: Timestamp, lines: &[String])
     text
 }
 
-/// An archive that was read from its file.
-#[derive(Clone, Debug)]
-pub struct Archive {
-    /// Its id.
-    pub archive_id: ArtifactId,
-    /// When it was made.
-    pub made_at: Timestamp,
-    /// SHA-256 of the file.
-    pub digest: Digest,
-    /// How many bytes it has.
-    pub bytes: u64,
-    /// Its runs.
-    pub dossiers: Vec<Dossier>,
-}
-
 impl Archive {
     /// Reads a file. The error says which line is not as it was written.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
@@ -295,31 +253,5 @@ impl Archive {
             bytes: u64::try_from(bytes.len()).unwrap_or(u64::MAX),
             dossiers,
         })
-    }
-
-    /// Everything in it that does not follow from the rest: each run, its links, and that neighbouring links name
-    /// each other.
-    pub fn verify(&self) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        let mut chains = Chains::default();
-        for dossier in &self.dossiers {
-            problems.extend(check(dossier));
-            let arrival = &dossier.run.arrival;
-            if dossier.record.is_none() {
-                problems.push(Problem::new(format!("run {}", arrival.run_id), "is not over"));
-            }
-            for (kind, link, body) in links(dossier) {
-                let run_id = Some(arrival.run_id);
-                problems.extend(chains.add(arrival.session_id, kind, run_id, body, link));
-            }
-        }
-        problems.extend(chains.neighbours());
-        problems
-    }
-
-    /// What a store keeps of its runs.
-    pub fn kept(&self) -> Vec<ArchivedRun> {
-        let runs = self.dossiers.iter();
-        runs.map(|dossier| ArchivedRun::of(dossier, self.archive_id)).collect()
     }
 }

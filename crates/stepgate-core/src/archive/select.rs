@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::file::{self, Archive};
-use super::{ArchivedCharge, Kept, NamedArchive, RunsArchived, file_name};
+use crate::archived::{ArchivedCharge, Kept, NamedArchive, RunsArchived, file_name};
+use crate::budget::Account;
 use crate::consent_cache::Recorded;
+use crate::decimal::Decimal;
 use crate::event::{Event, EventType, payload};
 use crate::gate::{Fault, Gate};
 use crate::hold::{self, Held};
@@ -14,6 +16,7 @@ use crate::ports::{ArchiveCommit, Dossier, EndedQuery, EndedRun, Store, StoreErr
 use crate::run::{Run, Status};
 use crate::system;
 use crate::time::Timestamp;
+use crate::verify::budgets::net_charges;
 use crate::verify::run::check;
 
 /// Most runs in one archive: so many leave the store in one transaction.
@@ -263,7 +266,7 @@ pub async fn leave(gate: &Gate, archive: &Archive) -> Result<Left, Fault> {
     let runs = archive.kept();
     let kept = Kept::of(&runs);
     let archived = RunsArchived {
-        charges: ArchivedCharge::of(&archive.dossiers),
+        charges: charges_of(&archive.dossiers),
         file: file_name(archive.archive_id),
         file_bytes: archive.bytes,
         file_digest: archive.digest,
@@ -298,6 +301,20 @@ pub async fn leave(gate: &Gate, archive: &Archive) -> Result<Left, Fault> {
         }
     }
     Ok(Left::Stayed)
+}
+
+/// What these runs took together.
+fn charges_of<'a>(dossiers: impl IntoIterator<Item = &'a Dossier>) -> Vec<ArchivedCharge> {
+    let mut sums: BTreeMap<Account, i64> = BTreeMap::new();
+    for (account, units) in dossiers.into_iter().flat_map(net_charges) {
+        let sum = sums.entry(account).or_default();
+        *sum = sum.saturating_add(units);
+    }
+    let charge = |(account, units): (Account, i64)| {
+        let Account { budget, window, key } = account;
+        ArchivedCharge { amount: Decimal::from_units(units), budget, key, window }
+    };
+    sums.into_iter().map(charge).collect()
 }
 
 /// The archives that the system session names, oldest first.

@@ -11,7 +11,7 @@ use super::{
     RunQuery, SessionQuery, StepCommit, StoreError, TurnQuery, Unfinished, Unreached,
 };
 use crate::approval::Approval;
-use crate::archive::ArchivedRun;
+use crate::archived::ArchivedRun;
 use crate::budget::{Account, Balance, BudgetName, Window};
 use crate::decimal::Decimal;
 use crate::digest::Digest;

@@ -2,12 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::archive::file::Archive;
-use crate::archive::{Kept, NamedArchive, binding_digest};
+use crate::archived::{ArchivedLink, ArchivedRun, Kept, NamedArchive, binding_digest};
+use crate::digest::Digest;
 use crate::event::{Event, EventType};
 use crate::ids::ArtifactId;
-use crate::ports::{KeptRun, Store, StoreError};
+use crate::ports::{Dossier, KeptRun, Store, StoreError};
+use crate::session::{Link, LinkKind};
+use crate::time::Timestamp;
 
+use super::chain::Chains;
+use super::run::{check, links};
 use super::{Problem, Walk, consents, labels};
 
 /// How many archived runs are read at a time.
@@ -15,8 +19,74 @@ const PAGE_KEPT: usize = 1024;
 
 /// The files of archives.
 pub trait ArchiveFiles: Send + Sync {
-    /// The bytes of a file; none where there is no such file. The error says why it cannot be read.
-    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, String>;
+    /// What a file has; none where there is no such file. The error says why it cannot be read.
+    fn read(&self, name: &str) -> Result<Option<Archive>, String>;
+}
+
+/// An archive that was read from its file.
+#[derive(Clone, Debug)]
+pub struct Archive {
+    /// Its id.
+    pub archive_id: ArtifactId,
+    /// When it was made.
+    pub made_at: Timestamp,
+    /// SHA-256 of the file.
+    pub digest: Digest,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// Its runs.
+    pub dossiers: Vec<Dossier>,
+}
+
+impl Archive {
+    /// Everything in it that does not follow from the rest: each run, its links, and that neighbouring links name
+    /// each other.
+    pub fn verify(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut chains = Chains::default();
+        for dossier in &self.dossiers {
+            problems.extend(check(dossier));
+            let arrival = &dossier.run.arrival;
+            if dossier.record.is_none() {
+                problems.push(Problem::new(format!("run {}", arrival.run_id), "is not over"));
+            }
+            for (kind, link, body) in links(dossier) {
+                let run_id = Some(arrival.run_id);
+                problems.extend(chains.add(arrival.session_id, kind, run_id, body, link));
+            }
+        }
+        problems.extend(chains.neighbours());
+        problems
+    }
+
+    /// What a store keeps of its runs.
+    pub fn kept(&self) -> Vec<ArchivedRun> {
+        let runs = self.dossiers.iter();
+        runs.map(|dossier| ArchivedRun::of(dossier, self.archive_id)).collect()
+    }
+}
+
+impl ArchivedRun {
+    /// What the store keeps of a run.
+    pub fn of(dossier: &Dossier, archive_id: ArtifactId) -> Self {
+        let arrival = &dossier.run.arrival;
+        let kept = |(kind, link, body): (LinkKind, Link, Digest)| ArchivedLink {
+            kind,
+            number: link.number,
+            prev: link.prev,
+            body,
+        };
+        Self {
+            archive_id,
+            run_id: arrival.run_id,
+            session_id: arrival.session_id,
+            step_index: arrival.step_index,
+            events: u64::try_from(dossier.events.len()).unwrap_or(u64::MAX),
+            approvals: u64::from(dossier.approval.is_some()),
+            binding_digest: dossier.binding.as_ref().map(binding_digest),
+            links: links(dossier).into_iter().map(kept).collect(),
+        }
+    }
 }
 
 /// What was found about archives.
@@ -118,16 +188,12 @@ impl Walk {
 
     fn archive_file(&mut self, files: &dyn ArchiveFiles, named: &NamedArchive, place: &str) {
         let file = &named.archived.file;
-        let bytes = match files.read(file) {
-            Ok(Some(bytes)) => bytes,
+        let archive = match files.read(file) {
+            Ok(Some(archive)) => archive,
             Ok(None) => return self.archives.missing.push(file.clone()),
             Err(why) => return self.problems.push(Problem::new(place, why)),
         };
         self.archives.read += 1;
-        let archive = match Archive::read(&bytes) {
-            Ok(archive) => archive,
-            Err(why) => return self.problems.push(Problem::new(place, why)),
-        };
         if archive.digest != named.archived.file_digest || archive.archive_id != named.archive_id {
             return self.problems.push(Problem::new(place, "is not the file that the event names"));
         }

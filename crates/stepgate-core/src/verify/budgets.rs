@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::archive::ArchivedCharge;
+use crate::archived::ArchivedCharge;
 use crate::budget::{Account, Balance, Charge};
 use crate::decimal::Decimal;
 use crate::event::{Event, EventType};

@@ -36,9 +36,9 @@ pub struct ArchiveSettings {
 }
 
 impl ArchiveFiles for ArchiveSettings {
-    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+    fn read(&self, name: &str) -> Result<Option<Archive>, String> {
         match fs::read(self.directory.join(name)) {
-            Ok(bytes) => Ok(Some(bytes)),
+            Ok(bytes) => Archive::read(&bytes).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(format!("cannot be read: {error}")),
         }

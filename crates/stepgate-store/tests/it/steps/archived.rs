@@ -56,8 +56,8 @@ fn on(store: Arc<dyn Store>) -> Stage {
 struct Shelf(BTreeMap<String, Vec<u8>>);
 
 impl ArchiveFiles for Shelf {
-    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
-        Ok(self.0.get(name).cloned())
+    fn read(&self, name: &str) -> Result<Option<Archive>, String> {
+        self.0.get(name).map(|bytes| Archive::read(bytes)).transpose()
     }
 }
 
