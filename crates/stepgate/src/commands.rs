@@ -2,11 +2,13 @@
 
 mod approvals;
 mod attention;
+mod audit;
 mod backup;
 mod bench;
 mod canon;
 mod chat;
 mod confirm;
+mod cursors;
 mod decide;
 mod doctor;
 mod find;
@@ -137,6 +139,7 @@ async fn on(data: &DataDir, command: Command) -> anyhow::Result<u8> {
         Command::Sessions(args) => sessions::sessions(data, args).await,
         Command::Turns(args) => turns::turns(data, &args).await,
         Command::Nodes => nodes::nodes(data).await,
+        Command::Audit(command) => audit::audit(data, command).await,
         Command::Notify(command) => notify::notify(data, command).await,
         Command::Verify(args) => verify::verify(data, args).await,
         Command::Backup(args) => backup::backup(data, args).await.map_err(explained),
@@ -210,6 +213,7 @@ fn needs(command: &Command) -> (Needs, Reach) {
         Command::Verify(_)
         | Command::Nodes
         | Command::Notify(_)
+        | Command::Audit(_)
         | Command::Backup(_)
         | Command::Doctor => (Needs::Store, Reach::Directory),
         Command::Policy(PolicyCommand::Replay { .. })

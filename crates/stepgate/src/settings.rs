@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use stepgate_core::fact_sources::FactSources;
 use stepgate_exec::servers::{ServerSpec, StartError};
+use stepgate_gateway::audit::StreamSettings;
 use stepgate_gateway::durable;
 use stepgate_gateway::notify::NotifySettings;
 use stepgate_gateway::start::{
@@ -18,7 +19,7 @@ use stepgate_gateway::start::{
 };
 use stepgate_gateway::turns::AgentSettings;
 
-use crate::config::{Beside, Config, PolicyConfig, notify, origin, servers};
+use crate::config::{Beside, Config, PolicyConfig, audit, notify, origin, servers};
 use crate::data_dir::DataDir;
 use crate::otlp::{self, OtlpSettings};
 
@@ -95,6 +96,7 @@ impl DataDir {
         let hidden = hidden.chain(keys).flatten();
         let hidden = hidden.chain(servers::secret_files(&config.servers, &base));
         let hidden = hidden.chain(notify::secret_files(&config.notify, &base));
+        let hidden = hidden.chain(audit::private_files(&config.audit, &base));
         let hidden = hidden.chain(config.otlp.secret_files(&base));
         let hidden = hidden.chain(self.secrets.iter().cloned()).map(std::path::absolute);
         Ok(hidden.collect::<io::Result<_>>()?)
@@ -162,6 +164,11 @@ pub(crate) fn receivers(
     public_url: Option<String>,
 ) -> anyhow::Result<NotifySettings> {
     data.valid(|beside| notify::settings(&config.notify, public_url, beside))
+}
+
+/// The streams that every event goes out by.
+pub(crate) fn streams(data: &DataDir, config: &Config) -> anyhow::Result<Vec<StreamSettings>> {
+    data.valid(|beside| audit::settings(&config.audit, beside))
 }
 
 /// The collector, if the configuration names one.

@@ -11,6 +11,7 @@
 mod agent;
 mod agentdojo;
 mod attention;
+mod audit;
 mod backup;
 mod binary;
 mod budgets;
