@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::{Account, AccountKey, BudgetName, Window};
 use crate::decimal::Decimal;
 use crate::digest::Digest;
-use crate::event::{Event, EventType};
+use crate::event::{Event, EventType, payload};
 use crate::idempotency::Binding;
 use crate::ids::{ArtifactId, IdempotencyKey, RunId, SessionId};
 use crate::session::{Head, Link, LinkKind};
@@ -139,7 +139,7 @@ impl NamedArchive {
         if event.event_type != EventType::RunsArchived {
             return None;
         }
-        let archived = serde_json::from_value(event.payload.clone()).ok()?;
+        let archived = payload::read(&event.payload).ok()?;
         Some(Self { archive_id: event.event_id, archived, ts: event.ts })
     }
 }

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::approvers::{self, Groups, Required};
-use crate::event::payload::{ApprovalVoted, GrantRevoked, StopLifted};
+use crate::event::payload::{self, ApprovalVoted, GrantRevoked, StopLifted};
 use crate::event::{Event, EventType};
 use crate::grant::{BoundCall, Grant, use_event_id};
 use crate::ids::{ApprovalId, ArtifactId, InvalidId, PrincipalId};
@@ -106,21 +106,21 @@ impl Recorded {
         let unreadable = |error: serde_json::Error| {
             StateError::checksum(format!("event {}: {error}", event.event_id))
         };
-        let payload = event.payload.clone();
+        let payload = &event.payload;
         if event.event_type == EventType::GrantCreated {
             // A grant that a newer version wrote in another form permits nothing here.
-            if let Ok(grant) = serde_json::from_value(payload) {
+            if let Ok(grant) = payload::read(payload) {
                 self.grants.insert(event.event_id, RecordedGrant { grant, ts: event.ts });
             }
         } else if event.event_type == EventType::GrantRevoked {
             let GrantRevoked { grant_id, revoked_by } =
-                serde_json::from_value(payload).map_err(unreadable)?;
+                payload::read(payload).map_err(unreadable)?;
             self.revoked.insert(grant_id, Revocation { revoked_by, ts: event.ts });
         } else if event.event_type == EventType::ApprovalVoted {
-            let vote: ApprovalVoted = serde_json::from_value(payload).map_err(unreadable)?;
+            let vote: ApprovalVoted = payload::read(payload).map_err(unreadable)?;
             self.votes.entry(vote.approval_id).or_default().insert(vote.approver_id);
         } else if event.event_type == EventType::StopMade {
-            let order = match serde_json::from_value(payload) {
+            let order = match payload::read(payload) {
                 Ok(order) => order,
                 Err(_) => {
                     unreadable_order().map_err(|error| StateError::checksum(error.to_string()))?
@@ -129,8 +129,7 @@ impl Recorded {
             let made = || RecordedStop { order, ts: event.ts, lift: None };
             self.stops.entry(event.event_id).or_insert_with(made);
         } else if event.event_type == EventType::StopLifted {
-            let StopLifted { stop_id, lifted_by } =
-                serde_json::from_value(payload).map_err(unreadable)?;
+            let StopLifted { stop_id, lifted_by } = payload::read(payload).map_err(unreadable)?;
             if let Some(stop) = self.stops.get_mut(&stop_id) {
                 stop.lift.get_or_insert(Lift { lifted_by, ts: event.ts });
             }

@@ -86,6 +86,8 @@ spelled! {
         TokenCreated = "token_created",
         /// A token is no longer good.
         TokenRevoked = "token_revoked",
+        /// Requests or logins without a valid token.
+        LoginRefused = "login_refused",
         /// A user's request began a turn of an agent.
         TurnOpened = "turn_opened",
         /// The agent's model answered.

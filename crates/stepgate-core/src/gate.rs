@@ -316,7 +316,7 @@ impl Gate {
         let event = Event {
             event_id: self.fresh_id(),
             event_type,
-            payload: payload::value(payload),
+            payload: payload::value_from(payload, self.world.request()),
             run_id: None,
             sequence_number: 0,
             session_id: self.system_session().await?.session_id,

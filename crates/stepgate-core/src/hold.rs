@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::consent_cache::Lift;
 use crate::event::EventType;
-use crate::event::payload::HoldLifted;
+use crate::event::payload::{self, HoldLifted};
 use crate::gate::{Fault, Gate};
 use crate::ids::{ArtifactId, PrincipalId, RunId, SessionId};
 use crate::ports::{Store, StoreError};
@@ -133,11 +133,11 @@ pub async fn list(store: &dyn Store) -> Result<Vec<HoldStanding>, StoreError> {
     for placed in system::events_since(store, &types, 0).await? {
         let event = placed.event;
         if event.event_type == EventType::HoldMade {
-            let order = serde_json::from_value(event.payload).ok();
+            let order = payload::read(&event.payload).ok();
             let hold_id = event.event_id;
             let hold = HoldStanding { hold_id, order, made_at: event.ts, lift: None };
             holds.insert(hold_id, hold);
-        } else if let Ok(HoldLifted { hold_id, lifted_by }) = serde_json::from_value(event.payload)
+        } else if let Ok(HoldLifted { hold_id, lifted_by }) = payload::read(&event.payload)
             && let Some(hold) = holds.get_mut(&hold_id)
         {
             hold.lift.get_or_insert(Lift { lifted_by, ts: event.ts });

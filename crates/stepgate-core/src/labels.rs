@@ -324,8 +324,7 @@ pub async fn additions(gate: &Gate, carrier: &Carrier) -> Result<Vec<LabelAdded>
     let event_ids: Vec<ArtifactId> =
         has.iter().map(|label| carrier.change_id(label, carried.changes(carrier, label))).collect();
     let events = gate.store.events_by_id(&event_ids).await?;
-    let additions =
-        events.into_iter().filter_map(|event| serde_json::from_value(event.payload).ok());
+    let additions = events.into_iter().filter_map(|event| payload::read(&event.payload).ok());
     let mut additions: Vec<LabelAdded> = additions.collect();
     additions.sort_by(|one, other| one.label.cmp(&other.label));
     Ok(additions)
@@ -346,7 +345,7 @@ pub async fn remove(
         return Ok(false);
     }
     let payload = LabelRemoved { carrier: carrier.clone(), label: label.clone(), note, removed_by };
-    let payload = payload::value(payload);
+    let payload = payload::value_from(payload, gate.world.request());
     change(gate, &carrier, &label, changes + 1, EventType::LabelRemoved, payload).await?;
     Ok(true)
 }

@@ -16,6 +16,7 @@ use crate::approval::{Approval, ApprovalStatus};
 use crate::archived::ArchivedRun;
 use crate::budget::{Balance, BudgetChange, OverBudget};
 use crate::digest::Digest;
+use crate::event::payload::Request;
 use crate::event::{Event, EventType};
 use crate::idempotency::Binding;
 use crate::ids::{ApprovalId, ArtifactId, IdPrefix, IdempotencyKey, PrincipalId, RunId, SessionId};
@@ -35,7 +36,7 @@ pub use storing::{
     Sessions, Store, Writes,
 };
 
-/// Clock and random ids.
+/// Clock and random ids, and who is asking.
 #[async_trait]
 pub trait World: Send + Sync {
     /// The current time.
@@ -46,6 +47,11 @@ pub trait World: Send + Sync {
 
     /// Sleeps.
     async fn pause(&self, duration: Duration);
+
+    /// The request that the current task answers, where one came over the network.
+    fn request(&self) -> Option<Request> {
+        None
+    }
 }
 
 /// Why the store did not do what was asked.

@@ -70,11 +70,10 @@ pub async fn tell(
         let event = Event {
             event_id,
             event_type: EventType::UserRequest,
-            payload: payload::value(UserRequest {
-                principal_id: principal_id.clone(),
-                text: text.to_owned(),
-                told_by,
-            }),
+            payload: payload::value_from(
+                UserRequest { principal_id: principal_id.clone(), text: text.to_owned(), told_by },
+                gate.world.request(),
+            ),
             run_id: None,
             sequence_number: 0,
             session_id,
@@ -109,7 +108,7 @@ pub(crate) async fn after(
             let Some(event) = events.iter().find(|event| event.event_id == *event_id) else {
                 return Ok(texts);
             };
-            let UserRequest { text, .. } = serde_json::from_value(event.payload.clone())
+            let UserRequest { text, .. } = payload::read(&event.payload)
                 .map_err(|error| StateError::checksum(format!("event {event_id}: {error}")))?;
             texts.push(text);
         }

@@ -5,7 +5,6 @@
 //! place of a decision, and it has no arguments. Reminders and escalations follow the clock (`timers`).
 
 mod channel;
-mod counts;
 mod delivery;
 mod mail;
 mod message;
@@ -15,17 +14,19 @@ mod timers;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::follow::Trouble;
+use crate::follow::counts::{self, Counts};
 use crate::service::Service;
 
-pub use counts::{Counts, counts};
 pub use mail::{Encryption, MailSettings};
 pub use message::{Notifiable, notifiable, notifiable_named};
 pub use settings::{ChannelSettings, Escalation, NotifySettings, ReceiverSettings};
 
-use channel::{Channel, Trouble};
+use channel::Channel;
 use delivery::Delivery;
 use message::Message;
 
@@ -51,14 +52,20 @@ pub fn check(settings: &NotifySettings) -> Result<(), String> {
 pub async fn test(receiver: &ReceiverSettings, public_url: Option<&str>) -> Result<(), String> {
     let channel = Channel::new(receiver)?;
     let message = Message::test(&receiver.name, public_url);
-    channel.send(&message).await.map_err(|trouble| match trouble {
-        Trouble::Refused(why) | Trouble::Later(why, _) => why,
-    })
+    channel.send(&message).await.map_err(Trouble::why)
 }
+
+/// What the names of receivers' cursors begin with.
+const CURSORS: &str = "notify/";
 
 /// The cursor of a receiver's events; its reminders and escalations have cursors of their own.
 pub fn cursor_of(receiver: &str) -> String {
-    format!("notify/{receiver}")
+    format!("{CURSORS}{receiver}")
+}
+
+/// What became of each receiver's messages, by its name.
+pub fn counts() -> BTreeMap<String, Counts> {
+    counts::counts(CURSORS)
 }
 
 fn ms(duration: Duration) -> u64 {

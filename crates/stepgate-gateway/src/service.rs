@@ -37,6 +37,7 @@ use tracing::{Instrument, warn};
 use crate::control::Control;
 use crate::hub::Hub;
 use crate::meters::StepCounts;
+use crate::request;
 use crate::tokens::Tokens;
 
 pub use archiving::{ArchiveSettings, Archived};
@@ -430,8 +431,8 @@ impl Service {
             drop(guard);
             done
         };
-        // Its log lines belong to the request that started it.
-        tokio::spawn(work.in_current_span())
+        // Its log lines and events belong to the request that started it.
+        tokio::spawn(request::within(request::current(), work.in_current_span()))
     }
 
     /// Counts a step that ended or paused. A recorded answer that is given again is no step.

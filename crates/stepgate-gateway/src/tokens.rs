@@ -384,7 +384,7 @@ impl Known {
 
 fn apply(known: &mut Known, event: &Event) -> anyhow::Result<()> {
     if event.event_type == EventType::TokenCreated {
-        let created: Created = serde_json::from_value(event.payload.clone())
+        let created: Created = payload::read(&event.payload)
             .with_context(|| format!("event {} is no token", event.event_id))?;
         known.add(created, event.ts);
     } else if event.event_type == EventType::TokenRevoked {

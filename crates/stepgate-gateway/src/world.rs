@@ -5,9 +5,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::ensure;
 use async_trait::async_trait;
+use stepgate_core::event::payload::Request;
 use stepgate_core::ports::World;
 use stepgate_core::time::Timestamp;
 use uuid::{ContextV7, Uuid};
+
+use crate::request;
 
 /// Keeps ids of the same millisecond in order.
 static CONTEXT: Mutex<ContextV7> = Mutex::new(ContextV7::new());
@@ -28,6 +31,10 @@ impl World for RealWorld {
 
     async fn pause(&self, duration: Duration) {
         tokio::time::sleep(duration).await;
+    }
+
+    fn request(&self) -> Option<Request> {
+        request::current()
     }
 }
 

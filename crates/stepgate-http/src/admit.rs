@@ -11,10 +11,12 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use http_body_util::BodyExt;
+use stepgate_core::event::payload;
 use stepgate_core::ids::{ArtifactId, PrincipalId};
 use stepgate_core::spans::HTTP;
 use stepgate_core::trace_context::{TRACEPARENT, TRACESTATE};
 use stepgate_gateway::panics;
+use stepgate_gateway::request::within;
 use stepgate_gateway::text;
 use stepgate_gateway::tokens::{BadToken, Role, TERMINAL_OPERATOR};
 use tracing::{Instrument, Span, debug_span, field, info, info_span, warn};
@@ -106,11 +108,22 @@ pub(super) async fn admit(State(app): State<Arc<App>>, request: Request, next: N
     let named = request_id.to_str().unwrap_or_default();
     let around = http_span(&request, named);
     let span = info_span!(parent: &around, "request", request_id = named);
+    let told = told_of(&request, named);
     let answered = let_in(app, request, next).instrument(span).instrument(around.clone());
-    let mut response = answered.await;
+    let mut response = within(told, answered).await;
     note_status(&around, response.status());
     response.headers_mut().insert(REQUEST_ID_HEADER, request_id);
     response
+}
+
+/// What the events that a request makes say of it.
+fn told_of(request: &Request, request_id: &str) -> Option<payload::Request> {
+    match request.extensions().get::<Peer>()? {
+        Peer::Address(address) => {
+            Some(payload::Request { address: address.to_string(), id: request_id.to_owned() })
+        }
+        Peer::Local(_) => None,
+    }
 }
 
 /// The span of a request, in the caller's trace where it has one.

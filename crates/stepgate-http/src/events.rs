@@ -228,7 +228,7 @@ impl Following {
             Some(id) => self.app.service.gate.store.approval(id).await.ok()?,
             None => None,
         };
-        let object = EventObject::of(&self.app, event, approval.as_ref());
+        let object = EventObject::of(&self.app, &self.caller, event, approval.as_ref());
         let data = serde_json::to_string(&object).unwrap_or_default();
         let id = placed.position.to_string();
         Some(Event::default().id(id).event(event.event_type.as_str()).data(data))

@@ -9,6 +9,7 @@ pub mod body;
 mod connections;
 mod console;
 mod events;
+mod failed_logins;
 mod grants;
 mod labels;
 mod history;
@@ -63,6 +64,7 @@ use admit::{Operator, Reader, Watcher};
 use body::JsonBody;
 use connections::Connections;
 use console::Logins;
+use failed_logins::FailedLogins;
 pub(crate) use metrics::{CountedConnection, Metrics};
 pub use metrics::{Figures, Labels, Number, Values};
 use network::Network;
@@ -194,6 +196,7 @@ pub struct App {
     clients: Clients,
     public_url: PublicUrl,
     logins: Logins,
+    failed_logins: FailedLogins,
     rates: Rates,
     network: Listener,
     local: Listener,
@@ -224,6 +227,7 @@ impl App {
             agent: OnceLock::new(),
             clients: Clients::default(),
             logins: Logins::new(&limits),
+            failed_logins: FailedLogins::default(),
             rates: Rates::new(&limits),
             network,
             local,
@@ -284,6 +288,7 @@ impl App {
     /// Counts a failed authentication, or refuses to say more.
     fn count_failure(&self, address: IpAddr) -> Result<(), Problem> {
         let network = Network::of(address);
+        self.failed_logins.note(&self.service, network);
         let failure = self.rates.failure(network);
         failure.map_err(|wait_s| self.too_many(Limit::FailedAuth, &network, wait_s))
     }

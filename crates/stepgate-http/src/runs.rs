@@ -192,7 +192,7 @@ async fn whole(
     let attention = needs.into_iter().find(|need| need.run_id == Some(run.tool_run_id));
     let approval = dossier.approval.as_ref();
     let events = dossier.events.iter().map(|linked| &linked.event);
-    let events = events.map(|event| EventObject::of(app, event, approval)).collect();
+    let events = events.map(|event| EventObject::of(app, caller, event, approval)).collect();
     let (entries, artifacts, events) = (Some(entries), Some(artifacts), Some(events));
     Ok(RunDetail { entries, artifacts, checkpoint, record, events, attention, ..detail })
 }

@@ -4,7 +4,6 @@
 //! the directory, to the same router in this process, which holds the directory meanwhile.
 
 mod connection;
-mod tls;
 
 use std::any::Any;
 use std::sync::Arc;

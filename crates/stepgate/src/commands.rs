@@ -3,11 +3,13 @@
 mod approvals;
 mod archive;
 mod attention;
+mod audit;
 mod backup;
 mod bench;
 mod canon;
 mod chat;
 mod confirm;
+mod cursors;
 mod decide;
 mod doctor;
 mod find;
@@ -139,6 +141,7 @@ async fn on(data: &DataDir, command: Command) -> anyhow::Result<u8> {
         Command::Sessions(args) => sessions::sessions(data, args).await,
         Command::Turns(args) => turns::turns(data, &args).await,
         Command::Nodes => nodes::nodes(data).await,
+        Command::Audit(command) => audit::audit(data, command).await,
         Command::Notify(command) => notify::notify(data, command).await,
         Command::Verify(args) => verify::verify(data, args).await,
         Command::Archive(command) => archive::archive(data, command).await.map_err(explained),
@@ -216,6 +219,7 @@ fn needs(command: &Command) -> (Needs, Reach) {
         | Command::Archive(ArchiveCommand::List)
         | Command::Nodes
         | Command::Notify(_)
+        | Command::Audit(_)
         | Command::Backup(_)
         | Command::Doctor => (Needs::Store, Reach::Directory),
         Command::Policy(PolicyCommand::Replay { .. })

@@ -1,12 +1,14 @@
 //! Configuration: `stepgate.toml`, then `STEPGATE_SECTION_KEY`, then flags. Unknown keys are errors.
 
 pub(crate) mod agent;
+pub(crate) mod audit;
 mod detect;
 mod mcp;
 pub(crate) mod notify;
 pub(crate) mod origin;
 mod otlp;
 mod ranges;
+mod receiver;
 mod retention;
 mod sample;
 mod schedule;
@@ -115,6 +117,8 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     /// The collector that spans, log lines and metrics are sent to.
     pub(crate) otlp: otlp::OtlpConfig,
+    /// The streams that every event goes out by.
+    pub(crate) audit: Vec<audit::AuditConfig>,
     /// Who is told when something needs a person.
     pub(crate) notify: Vec<notify::NotifyConfig>,
     /// The tool servers, by name.
@@ -429,6 +433,7 @@ impl Config {
         self.store.check()?;
         self.retention.check()?;
         notify::check(&self.notify)?;
+        audit::check(&self.audit)?;
         self.otlp.check()?;
         self.groups()?;
         self.facts()?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use stepgate_core::fact_sources::FactSources;
 use stepgate_exec::servers::{ServerSpec, StartError};
+use stepgate_gateway::audit::StreamSettings;
 use stepgate_gateway::durable;
 use stepgate_gateway::notify::NotifySettings;
 use stepgate_gateway::service::ArchiveSettings;
@@ -19,7 +20,7 @@ use stepgate_gateway::start::{
 };
 use stepgate_gateway::turns::AgentSettings;
 
-use crate::config::{Beside, Config, PolicyConfig, notify, origin, servers};
+use crate::config::{Beside, Config, PolicyConfig, audit, notify, origin, servers};
 use crate::data_dir::DataDir;
 use crate::otlp::{self, OtlpSettings};
 
@@ -49,7 +50,9 @@ impl DataDir {
 
     /// Which runs leave the store, and for where.
     pub(crate) fn archives(&self, config: &Config) -> ArchiveSettings {
-        config.retention.settings(&self.base())
+        let told = config.notify.iter().map(|it| stepgate_gateway::notify::cursor_of(it.shown().0));
+        let sent = config.audit.iter().map(|it| stepgate_gateway::audit::cursor_of(it.shown().0));
+        config.retention.settings(&self.base(), told.chain(sent).collect())
     }
 
     /// Where the shadow policies are, if the configuration names some.
@@ -101,6 +104,7 @@ impl DataDir {
         let hidden = hidden.chain(keys).flatten();
         let hidden = hidden.chain(servers::secret_files(&config.servers, &base));
         let hidden = hidden.chain(notify::secret_files(&config.notify, &base));
+        let hidden = hidden.chain(audit::private_files(&config.audit, &base));
         let hidden = hidden.chain(config.otlp.secret_files(&base));
         let hidden = hidden.chain(self.secrets.iter().cloned()).map(std::path::absolute);
         Ok(hidden.collect::<io::Result<_>>()?)
@@ -169,6 +173,11 @@ pub(crate) fn receivers(
     public_url: Option<String>,
 ) -> anyhow::Result<NotifySettings> {
     data.valid(|beside| notify::settings(&config.notify, public_url, beside))
+}
+
+/// The streams that every event goes out by.
+pub(crate) fn streams(data: &DataDir, config: &Config) -> anyhow::Result<Vec<StreamSettings>> {
+    data.valid(|beside| audit::settings(&config.audit, beside))
 }
 
 /// The collector, if the configuration names one.

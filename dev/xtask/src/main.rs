@@ -153,6 +153,7 @@ fn install_for_tests() -> anyhow::Result<()> {
     install_tool("cargo-deb", CARGO_DEB_VERSION, &[])?;
     podman::install(&tools()?.join("podman"))?;
     install_prometheus()?;
+    install_rsyslog()?;
     postgres::install()?;
     postgres::install_patroni()
 }
@@ -164,6 +165,17 @@ fn install_prometheus() -> anyhow::Result<()> {
     }
     apt::install("Prometheus, which the tests start (once)", &["prometheus"])
         .context("install Prometheus by hand, or run this command as root on Debian")
+}
+
+/// rsyslog takes an audit stream over TLS in a test.
+fn install_rsyslog() -> anyhow::Result<()> {
+    let installed =
+        Command::new("dpkg-query").args(["--show", "rsyslog", "rsyslog-openssl"]).output();
+    if installed.is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    apt::install("rsyslog, which the tests start (once)", &["rsyslog", "rsyslog-openssl"])
+        .context("install rsyslog by hand, or run this command as root on Debian")
 }
 
 /// Builds the program, and packs it.

@@ -142,17 +142,17 @@ struct Judge<'a> {
 }
 
 /// The next runs that may leave the store, after this one, oldest first; none where there are no more. Counts those that
-/// stay.
+/// stay. `readers` have cursors, and runs whose events one of them has not read stay.
 pub async fn next(
     store: &dyn Store,
     age: Age<'_>,
+    readers: &[String],
     now: Timestamp,
     after: Option<RunId>,
     stay: &mut Stay,
 ) -> Result<Option<Batch>, StoreError> {
     let Some(until) = age.latest_cutoff(now) else { return Ok(None) };
-    let cursors = store.cursors().await?;
-    let read_to = cursors.iter().map(|cursor| cursor.reached).min().unwrap_or(u64::MAX);
+    let read_to = read_by_all(store, readers).await?;
     let held = hold::in_force(store).await?;
     let consents = Recorded::of(store).await?;
     let judge = Judge { age, now, held, read_to, consents };
@@ -166,6 +166,14 @@ pub async fn next(
             return Ok(Some(batch));
         }
     }
+}
+
+/// The position that every reader has come to. One that has not begun has read nothing.
+async fn read_by_all(store: &dyn Store, readers: &[String]) -> Result<u64, StoreError> {
+    let cursors = store.cursors().await?;
+    let of = |reader: &String| cursors.iter().find(|cursor| cursor.name == *reader);
+    let reached = |reader| of(reader).map_or(0, |cursor| cursor.reached);
+    Ok(readers.iter().map(reached).min().unwrap_or(u64::MAX))
 }
 
 impl Judge<'_> {

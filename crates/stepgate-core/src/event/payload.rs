@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::approvers::Required;
@@ -18,10 +19,44 @@ use crate::session::SessionKind;
 use crate::time::Timestamp;
 use crate::verdict::PolicyAnswer;
 
+/// The member of a payload that says which request an event comes from.
+const REQUEST: &str = "request";
+
+/// The request that an event comes from, where it came over the network: a member of any payload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "EventRequest")]
+pub struct Request {
+    /// The address of the client, or of the proxy before it.
+    pub address: String,
+    /// The id of the request, as its response has it.
+    pub id: String,
+}
+
 /// The value that an event stores.
 pub fn value(payload: impl Serialize) -> Value {
     // Never fails: no payload has a map whose keys are not strings.
     serde_json::to_value(payload).unwrap_or_default()
+}
+
+/// The value that an event stores, with the request that it comes from.
+pub fn value_from(payload: impl Serialize, request: Option<Request>) -> Value {
+    let mut stored = value(payload);
+    if let (Some(request), Some(members)) = (request, stored.as_object_mut()) {
+        members.insert(REQUEST.to_owned(), value(request));
+    }
+    stored
+}
+
+/// A stored payload, and the request that it comes from.
+pub fn split(stored: &Value) -> (Value, Option<Request>) {
+    let mut payload = stored.clone();
+    let request = payload.as_object_mut().and_then(|members| members.remove(REQUEST));
+    (payload, request.and_then(|request| serde_json::from_value(request).ok()))
+}
+
+/// Reads a stored payload, without the request that it comes from.
+pub fn read<T: DeserializeOwned>(stored: &Value) -> Result<T, serde_json::Error> {
+    serde_json::from_value(split(stored).0)
 }
 
 /// `tool_called`.
@@ -327,4 +362,13 @@ pub struct TokenRevoked {
     pub revoked_by: PrincipalId,
     /// The token.
     pub token_id: ArtifactId,
+}
+
+/// `login_refused`: requests or logins from an address without a valid token.
+#[derive(Serialize, JsonSchema)]
+pub struct LoginRefused {
+    /// The address, or the network that counts as one; none for those of many addresses together.
+    pub address: Option<String>,
+    /// How many since the last event about the address.
+    pub count: u64,
 }

@@ -47,7 +47,7 @@ fn begin(
     let received_at = gate.world.now();
     let (payload, context) = look(gate, payload);
     let arrival = Arrival { run_id, session_id, principal_id, step_index, received_at, payload };
-    (Trail::begin(arrival), context)
+    (Trail::begin(arrival, gate.world.request()), context)
 }
 
 /// The part of a payload that is kept, and whether it may be parsed.

@@ -51,7 +51,10 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Option<Answer
     let event = Event {
         event_id: gate.fresh_id(),
         event_type: EventType::ToolReplayed,
-        payload: payload::value(payload::ToolReplayed { tool: known.run.tool_name.clone() }),
+        payload: payload::value_from(
+            payload::ToolReplayed { tool: known.run.tool_name.clone() },
+            gate.world.request(),
+        ),
         run_id: Some(run_id),
         sequence_number: known.last_sequence_number,
         session_id: known.run.arrival.session_id,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::event::payload::{LabelAdded, LabelRemoved};
+use crate::event::payload::{self, LabelAdded, LabelRemoved};
 use crate::event::{Event, EventType};
 use crate::facts::Facts;
 use crate::ids::SessionId;
@@ -76,12 +76,12 @@ impl Changes {
 
 /// What an event changes: the carrier, the label, and whether it adds it.
 fn read(event: &Event) -> Option<(Carrier, Label, bool)> {
-    let payload = event.payload.clone();
+    let payload = &event.payload;
     if event.event_type == EventType::LabelAdded {
-        let LabelAdded { carrier, label, .. } = serde_json::from_value(payload).ok()?;
+        let LabelAdded { carrier, label, .. } = payload::read(payload).ok()?;
         return Some((carrier, label, true));
     }
-    let LabelRemoved { carrier, label, .. } = serde_json::from_value(payload).ok()?;
+    let LabelRemoved { carrier, label, .. } = payload::read(payload).ok()?;
     Some((carrier, label, false))
 }
 

@@ -148,6 +148,7 @@ fn part(event_type: EventType) -> Part {
         | EventType::BudgetReleased
         | EventType::GrantCreated
         | EventType::GrantRevoked
+        | EventType::LoginRefused
         | EventType::SessionOpened
         | EventType::LabelAdded
         | EventType::LabelRemoved

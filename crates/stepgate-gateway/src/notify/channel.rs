@@ -1,26 +1,10 @@
 //! A receiver's channel: sends one message, once.
 
-use std::time::Duration;
-
 use super::mail::Mail;
 use super::message::Message;
 use super::post::Post;
 use super::settings::{ChannelSettings, ReceiverSettings};
-
-/// Why a message did not arrive.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// The receiver does not take this message, now or later.
-    Refused(String),
-    /// A retry may help, after this pause where the receiver asks for one.
-    Later(String, Option<Duration>),
-}
-
-impl Trouble {
-    pub(super) fn later(why: impl Into<String>) -> Self {
-        Self::Later(why.into(), None)
-    }
-}
+use crate::follow::Trouble;
 
 /// How messages leave.
 pub(super) enum Channel {

@@ -10,8 +10,8 @@ use lettre::transport::smtp::client::{Tls, TlsParameters};
 use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
 use stepgate_exec::servers::Secret;
 
-use super::channel::Trouble;
 use super::message::Message;
+use crate::follow::Trouble;
 use crate::text::{printable, shortened};
 
 /// Longest subject, in characters.

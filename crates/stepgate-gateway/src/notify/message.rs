@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 use stepgate_core::approval::Approval;
-use stepgate_core::event::{Event, EventType};
+use stepgate_core::event::{Event, EventType, payload};
 use stepgate_core::ids::{ApprovalId, RunId};
 use stepgate_core::json::Value;
 use stepgate_core::ports::{Store, StoreError};
@@ -216,8 +216,7 @@ impl View {
 /// What a stop covers.
 fn stopped(event: &Event) -> Option<String> {
     let is_stop = event.event_type == EventType::StopMade;
-    let order: StopOrder =
-        serde_json::from_value(event.payload.clone()).ok().filter(|_| is_stop)?;
+    let order: StopOrder = payload::read(&event.payload).ok().filter(|_| is_stop)?;
     Some(shown(&order.target.to_string()))
 }
 

@@ -31,6 +31,8 @@ pub struct ArchiveSettings {
     pub retention: Retention,
     /// Where the files are.
     pub directory: PathBuf,
+    /// The cursors of those who read the events: runs stay until all have read theirs.
+    pub readers: Vec<String>,
     /// How often to look for runs that are old enough.
     pub interval: Duration,
 }
@@ -88,7 +90,8 @@ impl Service {
         let now = self.gate.world.now();
         while !*leaving.borrow() {
             let began = Instant::now();
-            let batch = next(&*self.gate.store, age, now, after, &mut archived.stay).await?;
+            let (store, stay) = (&*self.gate.store, &mut archived.stay);
+            let batch = next(store, age, &settings.readers, now, after, stay).await?;
             let Some(batch) = batch else { break };
             after = Some(batch.last);
             match archive(&self.gate, &settings.directory, batch).await? {
@@ -175,6 +178,12 @@ fn tell(archived: &Archived) {
     let runs: u64 = archived.archives.iter().map(|named| named.archived.runs).sum();
     if runs > 0 {
         info!("archived {runs} run(s) in {} file(s)", archived.archives.len());
+    }
+    if archived.stay.unread > 0 {
+        let runs = archived.stay.unread;
+        warn!(
+            "{runs} run(s) are old enough to be archived and stay: their events are not sent out yet"
+        );
     }
     if archived.stay.unsound > 0 {
         let runs = archived.stay.unsound;

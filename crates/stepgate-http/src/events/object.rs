@@ -20,20 +20,32 @@ use stepgate_core::stop::StopOrder;
 use stepgate_core::time::Timestamp;
 use stepgate_gateway::tokens;
 
-use crate::App;
+use crate::{App, Caller};
 
 /// An event.
 #[derive(Serialize)]
-#[serde(transparent)]
-pub(crate) struct EventObject(Event);
+pub(crate) struct EventObject {
+    #[serde(flatten)]
+    event: Event,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<payload::Request>,
+}
 
 impl EventObject {
-    /// The event as stored. The request of an approval says everything that a person is asked, and where.
-    pub(crate) fn of(app: &App, event: &Event, approval: Option<&Approval>) -> Self {
+    /// The event as stored. The request of an approval says everything that a person is asked, and where. Agents
+    /// do not see the address of the person who decided.
+    pub(crate) fn of(
+        app: &App,
+        caller: &Caller,
+        event: &Event,
+        approval: Option<&Approval>,
+    ) -> Self {
         let requested = approval.filter(|_| event.event_type == EventType::ApprovalRequested);
         let requested = requested.and_then(|approval| ApprovalRequested::of(app, event, approval));
-        let payload = requested.map_or_else(|| event.payload.clone(), payload::value);
-        Self(Event { payload, ..event.clone() })
+        let (stored, request) = payload::split(&event.payload);
+        let payload = requested.map_or(stored, payload::value);
+        let request = request.filter(|_| caller.sees().is_none());
+        Self { event: Event { payload, ..event.clone() }, request }
     }
 }
 
@@ -122,6 +134,7 @@ fn payload_schema(event_type: EventType, generator: &mut SchemaGenerator) -> Sch
         EventType::PolicyDiffers => generator.subschema_for::<payload::PolicyDiffers>(),
         EventType::TokenCreated => generator.subschema_for::<tokens::Created>(),
         EventType::TokenRevoked => generator.subschema_for::<payload::TokenRevoked>(),
+        EventType::LoginRefused => generator.subschema_for::<payload::LoginRefused>(),
         EventType::TurnOpened => generator.subschema_for::<TurnEvent<Opened>>(),
         EventType::TurnAnswered => generator.subschema_for::<TurnEvent<Answered>>(),
         EventType::TurnWaiting => generator.subschema_for::<Wait>(),
@@ -165,13 +178,14 @@ impl JsonSchema for EventObject {
 }
 
 /// The schema of an event of this type.
-fn of_type(event_type: EventType, payload: &Schema, generator: &mut SchemaGenerator) -> Value {
+fn of_type(event_type: EventType, details: &Schema, generator: &mut SchemaGenerator) -> Value {
     json!({
         "type": "object",
         "properties": {
             "event_id": generator.subschema_for::<ArtifactId>(),
             "event_type": { "type": "string", "const": event_type.as_str() },
-            "payload": payload,
+            "payload": details,
+            "request": generator.subschema_for::<payload::Request>(),
             "run_id": generator.subschema_for::<Option<RunId>>(),
             "sequence_number": generator.subschema_for::<u64>(),
             "session_id": generator.subschema_for::<SessionId>(),

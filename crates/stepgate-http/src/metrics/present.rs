@@ -9,7 +9,7 @@ use stepgate_exec::servers::{ListedServer, ServerState};
 use stepgate_gateway::budgets::{self, BudgetObject};
 use stepgate_gateway::control::{Candidate, Control, DifferenceKind, ShadowCounts};
 use stepgate_gateway::service::{Counts, Service};
-use stepgate_gateway::{notify, panics};
+use stepgate_gateway::{audit, notify, panics};
 
 use super::families::{Families, Labels, labelled};
 
@@ -98,6 +98,7 @@ impl Present {
             families.gauge("stepgate_disk_free_bytes", text, free);
         }
         add_notifications(families);
+        add_audit_streams(families);
         if let Some(parts) = &self.parts {
             parts.add(families);
         }
@@ -220,6 +221,21 @@ fn add_notifications(families: &mut Families) {
     families.counters("stepgate_notifications", text, sent);
     let text = "Whether the last try to reach a receiver of notifications failed";
     families.gauges("stepgate_notify_receivers_failing", text, failing);
+}
+
+fn add_audit_streams(families: &mut Families) {
+    let (mut events, mut failing) = (Vec::new(), Vec::new());
+    for (stream, counts) in audit::counts() {
+        for (outcome, count) in [("delivered", counts.delivered), ("failed", counts.failed)] {
+            let stream = ("stream", stream.clone());
+            events.push((vec![stream, ("outcome", outcome.to_owned())], count));
+        }
+        failing.push((labelled("stream", stream), counts.is_failing));
+    }
+    let text = "Events that this process sent out by its audit streams, and tries that failed";
+    families.counters("stepgate_audit_events", text, events);
+    let text = "Whether the last try of an audit stream failed";
+    families.gauges("stepgate_audit_streams_failing", text, failing);
 }
 
 fn seconds(ms: u64) -> f64 {

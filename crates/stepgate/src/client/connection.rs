@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::tls::Tls;
+use stepgate_gateway::tls::Tls;
 
 /// Where a connection goes.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ impl Target {
         if token.is_empty() {
             bail!("`--url` needs a token: set STEPGATE_TOKEN, or name a file with --token-file");
         }
-        let tls = is_encrypted.then(|| Tls::to(host)).transpose()?;
+        let tls = is_encrypted.then(|| Tls::to(host, &[b"http/1.1"])).transpose()?;
         Ok(Self::Http { authority, token: token.to_owned(), tls })
     }
 }

@@ -47,7 +47,7 @@ fn told(made: &Value) -> String {
     let mut text = format!("{runs} run(s) archived, in {} file(s)", archives.len());
     let stay = [
         ("held", "a hold covers them"),
-        ("unread", "a receiver of notifications has not read their events"),
+        ("unread", "a receiver of notifications or an audit stream has not read their events"),
         ("granted", "they used a grant that is still good"),
         ("unsound", "they do not verify: `stepgate verify` tells why"),
     ];

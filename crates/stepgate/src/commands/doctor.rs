@@ -52,6 +52,7 @@ pub(super) async fn doctor(data: &DataDir) -> anyhow::Result<u8> {
         check("certificate", machine::certificate(data)),
         check("model", model(data)),
         check("notifications", notifications(data)),
+        check("audit streams", audit_streams(data)),
         check("tool servers", tool_servers(data)),
         check("tools", tools(data).await),
         check("interrupted runs", interrupted(data).await),
@@ -170,6 +171,17 @@ fn notifications(data: &DataDir) -> anyhow::Result<String> {
         }
     }
     Ok(format!("{} receivers", receivers.len()))
+}
+
+fn audit_streams(data: &DataDir) -> anyhow::Result<String> {
+    let streams = settings::streams(data, &data.load_config()?)?;
+    for stream in &streams {
+        for secret in stream.receiver.secrets() {
+            let read = secret.read().map_err(anyhow::Error::msg);
+            read.with_context(|| format!("[[audit]] `{}`", stream.name))?;
+        }
+    }
+    Ok(format!("{} streams", streams.len()))
 }
 
 fn tool_servers(data: &DataDir) -> anyhow::Result<String> {

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use stepgate_exec::servers::News;
-use stepgate_gateway::control;
-use stepgate_gateway::notify;
 use stepgate_gateway::service::Service;
 use stepgate_gateway::turns::{self, Conversations};
+use stepgate_gateway::{audit, control, notify};
 use stepgate_http::server::{Endpoint, Listeners};
 use stepgate_http::{AccessLog, App, Scheme};
 use stepgate_mcp::Door;
@@ -64,9 +63,11 @@ impl Gateway {
         }
         let pages = endpoint.map(|_| app.public_url().to_string());
         let receivers = settings::receivers(data, &held.config, pages)?;
+        let streams = settings::streams(data, &held.config)?;
         door.take_up(&held.recovered.finished).await?;
         service.begin();
         notify::begin(receivers, &service).map_err(anyhow::Error::msg)?;
+        audit::begin(streams, &service).map_err(anyhow::Error::msg)?;
         if let Some(agent) = app.agent.get() {
             tokio::spawn(turns::keep_taking_up(Arc::clone(agent)));
         }

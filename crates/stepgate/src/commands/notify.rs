@@ -2,7 +2,6 @@
 
 use anyhow::bail;
 use serde_json::json;
-use stepgate_core::ports::{Cursor, EventQuery, Store};
 use stepgate_gateway::notify::{self, NotifySettings, ReceiverSettings};
 use tokio::task::JoinSet;
 
@@ -10,13 +9,10 @@ use crate::cli::NotifyCommand;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::settings;
-use crate::show::{self, Cell, Table};
-use crate::store;
+use crate::show;
 
 use super::FAULT;
-
-/// Most waiting messages that are counted; beyond it the list says "or more".
-const WAITING_MAX: usize = 1000;
+use super::cursors::{self, Follower};
 
 pub(super) async fn notify(data: &DataDir, command: NotifyCommand) -> anyhow::Result<u8> {
     let config = data.load_config()?;
@@ -26,7 +22,7 @@ pub(super) async fn notify(data: &DataDir, command: NotifyCommand) -> anyhow::Re
     }
     match command {
         NotifyCommand::Test { name } => test(settings, name.as_deref(), data.global.json).await,
-        NotifyCommand::List => list(data, &config, &settings).await,
+        NotifyCommand::List => list(data, &config, settings).await,
     }
 }
 
@@ -67,55 +63,13 @@ async fn test(settings: NotifySettings, name: Option<&str>, json: bool) -> anyho
     Ok(if results.iter().all(|(_, result)| result.is_ok()) { 0 } else { FAULT })
 }
 
-async fn list(data: &DataDir, config: &Config, settings: &NotifySettings) -> anyhow::Result<u8> {
-    let json = data.global.json;
-    let store = store::read(data).await?;
-    let cursors = store.cursors().await?;
-    let mut table = Table::new(["NAME", "KIND", "POSITION", "WAITING", "LAST ERROR"]);
-    for (receiver, configured) in settings.receivers.iter().zip(&config.notify) {
-        let name = notify::cursor_of(&receiver.name);
-        let cursor = cursors.iter().find(|cursor| cursor.name == name);
-        let waiting = waiting(&*store, receiver, cursor).await?;
-        let error = cursor.and_then(|cursor| cursor.error.as_deref()).map(show::printable);
-        let ((name, kind), position) = (configured.shown(), cursor.map(|cursor| cursor.reached));
-        if json {
-            show::json(&json!({
-                "name": name, "kind": kind, "position": position, "waiting": waiting,
-                "last_error": error,
-            }))?;
-            continue;
-        }
-        let position = position.map_or_else(|| "never started".to_owned(), |it| it.to_string());
-        table.add([
-            Cell::plain(name),
-            Cell::plain(kind),
-            Cell::plain(position),
-            Cell::plain(if waiting < WAITING_MAX {
-                waiting.to_string()
-            } else {
-                format!("{waiting} or more")
-            }),
-            error.map_or_else(|| Cell::plain("-"), Cell::alarming),
-        ]);
-    }
-    if !json {
-        show::say(table)?;
-    }
+async fn list(data: &DataDir, config: &Config, settings: NotifySettings) -> anyhow::Result<u8> {
+    let receivers = settings.receivers.into_iter().zip(&config.notify);
+    let receivers = receivers.map(|(receiver, configured)| {
+        let ((name, kind), events) = (configured.shown(), receiver.events);
+        let events = (!events.is_empty()).then_some(events);
+        Follower { name, kind, cursor: notify::cursor_of(name), events }
+    });
+    cursors::list(data, receivers.collect()).await?;
     Ok(0)
-}
-
-/// How many events the receiver has not been told of yet.
-async fn waiting(
-    store: &dyn Store,
-    receiver: &ReceiverSettings,
-    cursor: Option<&Cursor>,
-) -> anyhow::Result<usize> {
-    let (Some(cursor), false) = (cursor, receiver.events.is_empty()) else { return Ok(0) };
-    let query = EventQuery {
-        after: cursor.reached,
-        event_types: receiver.events.clone(),
-        limit: WAITING_MAX,
-        ..EventQuery::default()
-    };
-    Ok(store.events(query).await?.len())
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use axum::http::Uri;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::event::EventType;
@@ -14,16 +13,11 @@ use stepgate_gateway::notify::{
     self, ChannelSettings, Encryption, Escalation, MailSettings, NotifySettings, ReceiverSettings,
 };
 
+use super::receiver::{self, TIMEOUT_CEILING_MS, TIMEOUT_MS};
 use super::secret::{Beside, SecretConfig};
 
-/// Longest time for one try: five minutes.
-const TIMEOUT_CEILING_MS: u64 = 5 * 60 * 1000;
 /// Longest time before an expiry, or after a question: a year, as for an approval.
 const WAIT_CEILING_MS: u64 = 365 * 24 * 60 * 60 * 1000;
-/// Most receivers: each has a task of its own.
-const RECEIVERS_MAX: usize = 100;
-/// Longest name, in bytes.
-const NAME_BYTES_MAX: usize = 64;
 
 /// One receiver of notifications.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -126,23 +120,8 @@ impl KindConfig {
 
 /// Refuses receivers that contradict themselves or each other. Secrets are not read here.
 pub(super) fn check(receivers: &[NotifyConfig]) -> anyhow::Result<()> {
-    ensure!(receivers.len() <= RECEIVERS_MAX, "there are more than {RECEIVERS_MAX} [[notify]]");
-    let mut names = BTreeSet::new();
-    for receiver in receivers {
-        let name = &receiver.name;
-        ensure!(
-            is_name(name),
-            "`{name}` is no name of a [[notify]]: use lower-case letters, digits, `-` and `_`, at most {NAME_BYTES_MAX}"
-        );
-        ensure!(names.insert(name), "two [[notify]] have the name `{name}`");
-        receiver.check(receivers).with_context(|| receiver.place())?;
-    }
-    Ok(())
-}
-
-fn is_name(name: &str) -> bool {
-    let is_fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
-    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_fine)
+    receiver::check_names("[[notify]]", receivers.iter().map(|it| it.name.as_str()))?;
+    receivers.iter().try_for_each(|it| it.check(receivers).with_context(|| it.place()))
 }
 
 /// The files with secrets of receivers, which no tool server may read.
@@ -245,25 +224,13 @@ impl NotifyConfig {
             events: self.event_types()?,
             remind_before: self.remind_before_ms.map(Duration::from_millis),
             escalations: escalations.collect(),
-            timeout: Duration::from_millis(self.timeout_ms.unwrap_or(10_000)),
+            timeout: Duration::from_millis(self.timeout_ms.unwrap_or(TIMEOUT_MS)),
         })
     }
 
     fn channel(&self, beside: Beside<'_>) -> anyhow::Result<ChannelSettings> {
-        let secret = |name: &str, source: &SecretConfig| {
-            source.read(beside).with_context(|| format!("`{name}`"))
-        };
-        let url = || match (&self.url, &self.secret_url) {
-            (Some(url), None) => {
-                let uri: Uri = url.parse().context("`url` is no address")?;
-                let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
-                ensure!(is_http, "`url` must begin with https:// or http://");
-                Ok(Secret::new(url))
-            }
-            (None, Some(source)) => secret("secret_url", source),
-            (Some(_), Some(_)) => bail!("it has a `url` and a `secret_url`: name one"),
-            (None, None) => bail!("name its `url`, or a `secret_url` with its `env` or `file`"),
-        };
+        let secret = |key: &str, source: &SecretConfig| receiver::secret(key, source, beside);
+        let url = || receiver::address(self.url.as_deref(), self.secret_url.as_ref(), beside);
         Ok(match self.kind {
             KindConfig::Webhook => {
                 let key = self.secret.as_ref().context(

@@ -66,7 +66,7 @@ impl RetentionConfig {
     }
 
     /// The settings, with the directory below this one where it is not absolute.
-    pub(crate) fn settings(&self, base: &Path) -> ArchiveSettings {
+    pub(crate) fn settings(&self, base: &Path, readers: Vec<String>) -> ArchiveSettings {
         ArchiveSettings {
             retention: Retention {
                 ok_days: limit(self.ok_days),
@@ -76,6 +76,7 @@ impl RetentionConfig {
                 tool_days: self.tool_days.clone(),
             },
             directory: base.join(&self.directory),
+            readers,
             interval: Duration::from_millis(self.interval_ms),
         }
     }

@@ -292,7 +292,7 @@ fn every_key_of_the_sample_has_its_default_and_can_be_set() {
             "servers" | "schedule" | "detect" | "directory" => {
                 assert_eq!(set[&name].as_table().unwrap().len(), 1);
             }
-            "notify" => assert_eq!(set[&name].as_array().unwrap().len(), 1),
+            "notify" | "audit" => assert_eq!(set[&name].as_array().unwrap().len(), 1),
             "otlp" => {
                 let mut set = set[&name].as_table().unwrap().clone();
                 let headers = set.insert("headers".to_owned(), toml::Table::new().into());

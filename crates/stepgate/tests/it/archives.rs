@@ -181,6 +181,10 @@ fn a_hold_keeps_runs_until_it_is_lifted() {
         assert!(ran.stdout.contains("2 old run(s) stay: a hold covers them"), "{ran:?}");
         let list = place.stepgate(["hold", "list"], "");
         assert!(list.stdout.contains("principal `agent`, held by operator"), "{list:?}");
+        // One that came over the network covers nothing else either, though its event has an address.
+        let other = r#"{"target":{"principal":"other"}}"#;
+        let made = gateway.send("POST", "/v1/holds", &gateway.operator, other);
+        assert!(made.status == 200 || made.status == 201, "{made:?}");
         let lifted = place.stepgate(["hold", "lift", hold["hold_id"].as_str().unwrap()], "");
         assert_eq!(lifted.code, 0, "{lifted:?}");
         let ran = place.stepgate(["archive", "run", "--before", "0s"], "");

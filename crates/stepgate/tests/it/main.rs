@@ -12,6 +12,7 @@ mod agent;
 mod agentdojo;
 mod archives;
 mod attention;
+mod audit;
 mod backup;
 mod binary;
 mod budgets;

@@ -15,7 +15,8 @@ use crate::approval::{Approval, ApprovalStatus};
 use crate::budget::{BudgetChange, Charge, OverBudget};
 use crate::call::Call;
 use crate::digest::Digest;
-use crate::event::{self, Event, EventType, payload};
+use crate::event::payload::{self, Request};
+use crate::event::{self, Event, EventType};
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::idempotency::Binding;
@@ -28,6 +29,17 @@ use crate::ports::{ApprovalChange, Dossier, Hold, KeyChange, Place, StepCommit, 
 use crate::record::{Record, RecordBody, args_summary};
 use crate::run::{Arrival, Run, Status};
 use crate::stop::CallParties;
+
+/// The first of these has the request that proposed the step.
+const TELLS_OF_REQUEST: [EventType; 5] = [
+    EventType::ToolCalled,
+    EventType::ApprovalRequested,
+    EventType::ToolSucceeded,
+    EventType::ToolFailed,
+    EventType::PolicyViolation,
+];
+/// These have the request of the person who decides.
+const TELLS_OF_DECISION: [EventType; 2] = [EventType::ApprovalGranted, EventType::ApprovalDenied];
 
 /// The data that a step collects on its way.
 pub(in crate::step) struct Trail {
@@ -57,6 +69,8 @@ pub(in crate::step) struct Trail {
     budget_changes: Vec<BudgetChange>,
     /// Whether the effect says that the call certainly did not happen.
     did_not_happen: bool,
+    /// The request that proposed the step, until an event tells of it.
+    request: Option<Request>,
     /// The tool's error result.
     error_said: Option<String>,
     /// The original payload, where some of its arguments are redacted.
@@ -79,7 +93,7 @@ pub(in crate::step) struct Uncommitted {
 
 impl Trail {
     /// The trail of a step that has just arrived.
-    pub(in crate::step) fn begin(arrival: Arrival) -> Self {
+    pub(in crate::step) fn begin(arrival: Arrival, request: Option<Request>) -> Self {
         let journal = Journal::empty(arrival.run_id, arrival.session_id);
         Self {
             arrival,
@@ -97,6 +111,7 @@ impl Trail {
             charges: Vec::new(),
             budget_changes: Vec::new(),
             did_not_happen: false,
+            request,
             error_said: None,
             sealed: None,
         }
@@ -114,7 +129,7 @@ impl Trail {
             charges: events.iter().filter_map(charged_by).collect(),
             events,
             approval: dossier.approval.clone(),
-            ..Self::begin(dossier.run.arrival.clone())
+            ..Self::begin(dossier.run.arrival.clone(), None)
         }
     }
 
@@ -212,10 +227,17 @@ impl Trail {
         event_type: EventType,
         payload: impl Serialize,
     ) {
+        let request = if TELLS_OF_REQUEST.contains(&event_type) {
+            self.request.take()
+        } else if TELLS_OF_DECISION.contains(&event_type) {
+            gate.world.request()
+        } else {
+            None
+        };
         self.events.push(Event {
             event_id,
             event_type,
-            payload: payload::value(payload),
+            payload: payload::value_from(payload, request),
             run_id: Some(self.arrival.run_id),
             sequence_number: self.journal.tail().sequence_number,
             session_id: self.arrival.session_id,

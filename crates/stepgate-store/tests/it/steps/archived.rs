@@ -80,7 +80,13 @@ impl Stage {
     }
 
     async fn next(&self, stay: &mut Stay) -> Option<Batch> {
-        next(self.store(), Age::Kept(&MONTH), self.gate.world.now(), None, stay).await.unwrap()
+        self.next_read_by(&[], stay).await
+    }
+
+    async fn next_read_by(&self, readers: &[&str], stay: &mut Stay) -> Option<Batch> {
+        let readers: Vec<_> = readers.iter().map(|it| (*it).to_owned()).collect();
+        let (store, now) = (self.store(), self.gate.world.now());
+        next(store, Age::Kept(&MONTH), &readers, now, None, stay).await.unwrap()
     }
 
     /// The next archive, as its file has it.
@@ -261,14 +267,17 @@ async fn young_unread_and_open_runs_stay(stage: Stage) {
     stage.read(3).await.unwrap();
     stage.later(29);
     stage.read(4).await.unwrap();
-    // A reader of the events has not come so far.
+    // A reader of the events has not come so far, and another one has not begun.
     stage.store().take_cursor("receiver", 1).await.unwrap();
-    let mut stay = Stay::default();
-    assert!(stage.next(&mut stay).await.is_none());
-    assert_eq!(stay, Stay { unread: 1, ..Stay::default() });
+    for reader in ["receiver", "stream"] {
+        let mut stay = Stay::default();
+        assert!(stage.next_read_by(&[reader], &mut stay).await.is_none());
+        assert_eq!(stay, Stay { unread: 1, ..Stay::default() }, "{reader}");
+    }
     let reached = stage.store().last_position().await.unwrap();
     let cursor = stepgate_core::ports::Cursor { name: "receiver".into(), reached, error: None };
     assert!(stage.store().move_cursor(&cursor).await.unwrap());
+    assert!(stage.next_read_by(&["receiver"], &mut Stay::default()).await.is_some());
     assert_eq!(stage.archive(&mut Shelf::default()).await, 1);
     assert!(stage.store().archived_run(old.run_id).await.unwrap().is_some());
     assert!(stage.store().dossier(open.run_id).await.unwrap().is_some());
@@ -340,7 +349,7 @@ async fn a_run_that_used_a_grant_stays_while_the_grant_is_good() {
         stage.clock.now_ms.store(hours * hour_ms, Ordering::SeqCst);
         let mut stay = Stay::default();
         let age = Age::Kept(&retention);
-        next(stage.store(), age, stage.gate.world.now(), None, &mut stay).await.unwrap();
+        next(stage.store(), age, &[], stage.gate.world.now(), None, &mut stay).await.unwrap();
         assert_eq!(stay, Stay { granted, ..Stay::default() });
     }
 }

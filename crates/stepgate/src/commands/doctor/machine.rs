@@ -13,7 +13,7 @@ use stepgate_gateway::control::{refuse_writable, refuse_writable_policies};
 use stepgate_gateway::world::RealWorld;
 use stepgate_http::server::Tls;
 
-use crate::config::{Config, notify, servers};
+use crate::config::{Config, audit, notify, servers};
 use crate::data_dir::DataDir;
 
 /// How far the newest run may be ahead of the clock: another node started it, and clocks differ a little.
@@ -54,6 +54,7 @@ fn secrets(data: &DataDir, config: &Config) -> Vec<PathBuf> {
     let own = own.map(|name| data.root().join(name));
     let named = servers::secret_files(&config.servers, &base);
     let named = named.into_iter().chain(notify::secret_files(&config.notify, &base));
+    let named = named.chain(audit::secret_files(&config.audit, &base));
     own.into_iter().chain(named).chain(config.agent.key_file(&base)).collect()
 }
 

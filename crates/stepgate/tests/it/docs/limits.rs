@@ -6,7 +6,7 @@ use super::{quoted, read, rows};
 
 /// The rows without a key of the configuration: the row, the file that has the limit, and the names of its
 /// constants (or of the fields of its defaults) in the order of the row's numbers.
-const CONSTANTS: [(&str, &str, &[&str]); 75] = [
+const CONSTANTS: [(&str, &str, &[&str]); 77] = [
     (
         "runs and bytes of one archive",
         "stepgate-core/src/archive/select.rs",
@@ -43,8 +43,18 @@ const CONSTANTS: [(&str, &str, &[&str]); 75] = [
     ),
     (
         "time for the TLS handshake of the command line with `--url https://`",
-        "stepgate/src/client/tls.rs",
+        "stepgate-gateway/src/tls.rs",
         &["HANDSHAKE_MAX"],
+    ),
+    (
+        "addresses whose failed authentications in a minute are events of their own",
+        "stepgate-http/src/failed_logins.rs",
+        &["NETWORKS_MAX"],
+    ),
+    (
+        "events, and bytes, that an audit stream sends at once",
+        "stepgate-gateway/src/audit/stream.rs",
+        &["PAGE", "BATCH_BYTES_MAX"],
     ),
     (
         "bytes of one who speaks no TLS that are read after the answer",

@@ -19,6 +19,8 @@ pub(crate) struct Request {
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
     pub(crate) bytes: Vec<u8>,
+    /// What was answered.
+    pub(crate) status: u16,
 }
 
 impl Request {
@@ -35,6 +37,10 @@ struct State {
     requests: Vec<Request>,
     status: u16,
     delay: Duration,
+    /// The answer's body.
+    says: &'static str,
+    /// Longer requests are refused with 413.
+    longest: usize,
 }
 
 /// An HTTP server that answers as it is told to.
@@ -51,7 +57,13 @@ impl Sink {
     pub(crate) fn at(address: &str) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let state = State { requests: Vec::new(), status: 200, delay: Duration::ZERO };
+        let state = State {
+            requests: Vec::new(),
+            status: 200,
+            delay: Duration::ZERO,
+            says: "",
+            longest: usize::MAX,
+        };
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
@@ -69,6 +81,14 @@ impl Sink {
 
     pub(crate) fn answer(&self, status: u16) {
         self.state.lock().unwrap().status = status;
+    }
+
+    pub(crate) fn say(&self, says: &'static str) {
+        self.state.lock().unwrap().says = says;
+    }
+
+    pub(crate) fn refuse_above(&self, longest: usize) {
+        self.state.lock().unwrap().longest = longest;
     }
 
     pub(crate) fn answer_after(&self, delay: Duration) {
@@ -92,19 +112,22 @@ fn answer(stream: TcpStream, state: &Mutex<State>) -> Option<()> {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     let text = String::from_utf8_lossy(&body).into_owned();
-    let request = Request { path, headers, body: text, bytes: body };
-    let (status, delay) = {
+    let (status, delay, says) = {
         let mut state = state.lock().unwrap();
-        state.requests.push(request);
-        (state.status, state.delay)
+        let status = if length <= state.longest { state.status } else { 413 };
+        state.requests.push(Request { path, headers, body: text, bytes: body, status });
+        (status, state.delay, state.says)
     };
     std::thread::sleep(delay);
-    let text = format!("HTTP/1.1 {status} So\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let length = says.len();
+    let text = format!(
+        "HTTP/1.1 {status} So\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{says}"
+    );
     reader.into_inner().write_all(text.as_bytes()).ok()
 }
 
 /// An address at which no process listens.
-pub(super) fn free_address() -> String {
+pub(crate) fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 

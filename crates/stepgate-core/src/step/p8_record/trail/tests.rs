@@ -28,7 +28,7 @@ fn trail(is_open: bool) -> Trail {
         trace_id: RUN.parse().unwrap(),
         settled: false,
     };
-    Trail { is_open, binding: Some(binding), ..Trail::begin(arrival) }
+    Trail { is_open, binding: Some(binding), ..Trail::begin(arrival, None) }
 }
 
 #[test]

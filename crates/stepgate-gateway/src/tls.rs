@@ -1,4 +1,4 @@
-//! TLS to a remote gateway, verified with the certificates that this system trusts.
+//! TLS to a server, verified with the certificates that this system trusts.
 
 use std::io;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// TLS settings for one host. Connections share the session cache.
 #[derive(Clone)]
-pub(crate) struct Tls {
+pub struct Tls {
     connector: TlsConnector,
     name: ServerName<'static>,
 }
 
 impl Tls {
-    /// For this host, with the system's certificates or those in `SSL_CERT_FILE`.
-    pub(super) fn to(host: &str) -> anyhow::Result<Self> {
+    /// For this host and these protocols, with the system's certificates or those in `SSL_CERT_FILE`.
+    pub fn to(host: &str, protocols: &[&[u8]]) -> anyhow::Result<Self> {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(bare.to_owned())
             .with_context(|| format!("`{host}` is not a name that a certificate can have"))?;
@@ -32,12 +32,12 @@ impl Tls {
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots()?)
             .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = protocols.iter().map(|it| it.to_vec()).collect();
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
     }
 
     /// Makes the handshake, and verifies the server's certificate.
-    pub(super) async fn connect(&self, stream: TcpStream) -> anyhow::Result<TlsStream<TcpStream>> {
+    pub async fn connect(&self, stream: TcpStream) -> anyhow::Result<TlsStream<TcpStream>> {
         let connecting = self.connector.connect(self.name.clone(), stream);
         match tokio::time::timeout(HANDSHAKE_MAX, connecting).await {
             Ok(Ok(stream)) => Ok(stream),
@@ -83,7 +83,7 @@ fn explained(name: &str, error: io::Error) -> anyhow::Error {
             NotValidForName | NotValidForNameContext { .. },
         )) => "the certificate is another's: use a name that it has, or is it another machine?",
         Some(rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. })) => {
-            "the certificate has ended: whoever runs the gateway must renew it, or is the clock \
+            "the certificate has ended: whoever runs the server must renew it, or is the clock \
              of this machine wrong?"
         }
         Some(rustls::Error::InvalidCertificate(NotValidYet | NotValidYetContext { .. })) => {

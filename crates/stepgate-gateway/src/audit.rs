@@ -1,0 +1,123 @@
+//! The audit stream out: every event, to the receivers that the configuration names.
+//!
+//! Start here. Each stream has a task of its own (`stream`), which follows the events from a durable cursor and
+//! sends them in batches (`channel`), each event at least once and in order. None is ever skipped: a receiver
+//! that refuses one holds up its own stream and nothing else. `line` and `ocsf` say how an event is written.
+
+mod channel;
+mod file;
+mod line;
+mod ocsf;
+mod otlp;
+mod settings;
+mod stream;
+mod syslog;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use stepgate_core::event::EventType;
+use stepgate_core::ports::{EventQuery, Store, StoreError};
+
+use crate::follow::Trouble;
+use crate::follow::counts::{self, Counts};
+use crate::service::Service;
+
+pub use file::renamed;
+pub use line::{Format, Line};
+pub use settings::{Beginning, ReceiverSettings, StreamSettings};
+
+use channel::Channel;
+use line::Lines;
+use stream::{PAGE, Stream, batches};
+
+/// What the names of streams' cursors begin with.
+const CURSORS: &str = "audit/";
+
+/// Starts a task for each stream; they end when the process shuts down. The error names the stream.
+pub fn begin(streams: Vec<StreamSettings>, service: &Arc<Service>) -> Result<(), String> {
+    let streams: Vec<_> = streams
+        .into_iter()
+        .map(|settings| Stream::new(settings, service))
+        .collect::<Result<_, String>>()?;
+    for stream in streams {
+        tokio::spawn(stream.keep_sending());
+    }
+    Ok(())
+}
+
+/// Checks the settings of every stream, without its secrets. The error names the stream.
+pub fn check(streams: &[StreamSettings]) -> Result<(), String> {
+    streams.iter().try_for_each(|settings| Channel::new(settings).map(drop))
+}
+
+/// The events of a stream in a range of positions, page by page.
+pub struct Pages<'a> {
+    store: &'a dyn Store,
+    events: Vec<EventType>,
+    lines: Lines,
+    after: u64,
+    last: u64,
+}
+
+impl<'a> Pages<'a> {
+    /// Those of these types, all where none is named, in these positions.
+    pub fn new(
+        store: &'a dyn Store,
+        format: Format,
+        events: Vec<EventType>,
+        positions: RangeInclusive<u64>,
+    ) -> Self {
+        let (first, last) = positions.into_inner();
+        Self { store, events, lines: Lines::new(format), after: first.saturating_sub(1), last }
+    }
+
+    /// The next page; empty at the end.
+    pub async fn next(&mut self) -> Result<Vec<Line>, StoreError> {
+        let mut page = self.store.events(query(&self.events, self.after)).await?;
+        page.retain(|placed| placed.position <= self.last);
+        self.after = page.last().map_or(self.after, |placed| placed.position);
+        self.lines.of(self.store, &page).await
+    }
+}
+
+/// Sends a range of events once more: the cursor stays where it is. `tell` is told the position of each that has
+/// arrived; the error says why the next ones did not.
+pub async fn send_again(
+    store: &dyn Store,
+    settings: &StreamSettings,
+    positions: RangeInclusive<u64>,
+    mut tell: impl FnMut(u64),
+) -> Result<(), String> {
+    let mut channel = Channel::new(settings)?;
+    let mut pages = Pages::new(store, settings.format, settings.events.clone(), positions);
+    loop {
+        let page = pages.next().await.map_err(|error| error.to_string())?;
+        if page.is_empty() {
+            break;
+        }
+        for batch in batches(&page) {
+            channel.send(batch).await.map_err(Trouble::why)?;
+            batch.iter().for_each(|line| tell(line.position));
+        }
+    }
+    channel.close().await.map_err(Trouble::why)
+}
+
+/// The cursor of a stream.
+pub fn cursor_of(stream: &str) -> String {
+    format!("{CURSORS}{stream}")
+}
+
+/// What became of each stream's events, by its name.
+pub fn counts() -> BTreeMap<String, Counts> {
+    counts::counts(CURSORS)
+}
+
+/// The next events of a stream.
+fn query(event_types: &[EventType], after: u64) -> EventQuery {
+    EventQuery { after, event_types: event_types.to_vec(), limit: PAGE, ..EventQuery::default() }
+}

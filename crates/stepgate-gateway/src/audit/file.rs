@@ -1,0 +1,101 @@
+//! A stream in a file: one line for each event, synced before the cursor moves. A full file is renamed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::line::Line;
+use crate::durable::{PRIVATE, sync_names};
+use crate::follow::Trouble;
+
+/// How much of the end of a file is searched for the last whole line.
+const TAIL_BYTES: u64 = 4 * 1024 * 1024;
+
+/// The file of one stream.
+#[derive(Clone)]
+pub(super) struct LogFile {
+    path: PathBuf,
+    rotate_bytes: u64,
+    keep: u32,
+}
+
+impl LogFile {
+    pub(super) fn new(path: PathBuf, rotate_bytes: u64, keep: u32) -> Self {
+        Self { path, rotate_bytes, keep }
+    }
+
+    pub(super) async fn append(&self, lines: &[Line]) -> Result<(), Trouble> {
+        let mut text = String::with_capacity(lines.iter().map(|line| line.text.len() + 1).sum());
+        for line in lines {
+            text.push_str(&line.text);
+            text.push('\n');
+        }
+        let file = self.clone();
+        let written = tokio::task::spawn_blocking(move || file.write(text.as_bytes())).await;
+        let written = written.map_err(|error| Trouble::later(error.to_string()))?;
+        written.map_err(|error| Trouble::later(format!("{}: {error}", self.path.display())))
+    }
+
+    /// The file is opened for each batch, so that others may rename it.
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut file = self.open()?;
+        let size = whole_lines(&mut file)?;
+        if size > 0 && size.saturating_add(bytes.len() as u64) > self.rotate_bytes {
+            self.rotate()?;
+            file = self.open()?;
+        }
+        file.write_all(bytes)?;
+        file.sync_data()?;
+        match size {
+            0 => sync_names(self.path.parent()),
+            _ => Ok(()),
+        }
+    }
+
+    fn open(&self) -> io::Result<File> {
+        // Opening a pipe would wait for its reader.
+        if fs::metadata(&self.path).is_ok_and(|it| !it.is_file()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        }
+        OpenOptions::new().read(true).append(true).create(true).mode(PRIVATE).open(&self.path)
+    }
+
+    fn rotate(&self) -> io::Result<()> {
+        for number in (1..self.keep).rev() {
+            let (from, to) = (renamed(&self.path, number), renamed(&self.path, number + 1));
+            if from.exists() {
+                fs::rename(from, to)?;
+            }
+        }
+        fs::rename(&self.path, renamed(&self.path, 1))?;
+        sync_names(self.path.parent())
+    }
+}
+
+/// The name that a full file of a stream gets; 1 is the newest.
+pub fn renamed(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    name.into()
+}
+
+/// Cuts off a line that a crash or a full disk left unfinished: it is sent again. Returns the size.
+fn whole_lines(file: &mut File) -> io::Result<u64> {
+    let size = file.metadata()?.len();
+    let from = size.saturating_sub(TAIL_BYTES);
+    let mut last = [0];
+    if size > 0 {
+        file.seek(SeekFrom::Start(size - 1))?;
+        file.read_exact(&mut last)?;
+    }
+    if size == 0 || last == *b"\n" {
+        return Ok(size);
+    }
+    let mut tail = Vec::new();
+    file.seek(SeekFrom::Start(from))?;
+    file.read_to_end(&mut tail)?;
+    let kept = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at as u64 + 1);
+    file.set_len(from + kept)?;
+    Ok(from + kept)
+}
