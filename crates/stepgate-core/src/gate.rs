@@ -245,6 +245,11 @@ impl Gate {
         self.policy.could_permit(principal_id, &self.groups.of(principal_id), action)
     }
 
+    /// Whether policy could ask a person about any call of this action by the principal.
+    pub fn could_ask(&self, principal_id: &PrincipalId, action: &str) -> bool {
+        self.policy.could_ask(principal_id, &self.groups.of(principal_id), action)
+    }
+
     /// What is known beside a call without looking into the store.
     pub(crate) fn facts_of(&self, principal_id: &PrincipalId, call: &Call) -> Facts {
         self.facts.without_labels(&self.groups, principal_id, call, self.world.now())

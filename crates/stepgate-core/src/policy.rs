@@ -37,4 +37,8 @@ impl Policy for BuiltInRule {
     fn could_permit(&self, _: &PrincipalId, _: &BTreeSet<String>, action: &str) -> bool {
         Action::parse(action).is_some()
     }
+
+    fn could_ask(&self, _: &PrincipalId, _: &BTreeSet<String>, _: &str) -> bool {
+        false
+    }
 }

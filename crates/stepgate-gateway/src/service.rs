@@ -65,7 +65,7 @@ pub struct Service {
     pub control: Option<Arc<Control>>,
     /// How the steps of this service ended.
     pub steps: StepCounts,
-    /// Cache of sessions that steps have joined.
+    /// Cache of sessions that requests have named or joined.
     sessions: Mutex<HashMap<AskedSession, SessionId>>,
     /// How many running tasks shutdown must wait for.
     running: watch::Sender<usize>,
@@ -397,12 +397,30 @@ impl Service {
             Some(id) => self.gate.named_session(*id, principal).await?,
             None => self.gate.default_session(principal).await?,
         };
+        self.know_session(asked.clone(), session_id);
+        Ok(session_id)
+    }
+
+    /// Whether there is a session of this id, and it is this principal's.
+    pub async fn has_session(&self, principal: &PrincipalId, id: SessionId) -> Result<bool, Fault> {
+        let asked = (principal.clone(), Some(id));
+        if self.known_sessions().contains_key(&asked) {
+            return Ok(true);
+        }
+        let session = self.gate.store.session(id).await?;
+        let is_own = session.is_some_and(|session| session.principal_id == *principal);
+        if is_own {
+            self.know_session(asked, id);
+        }
+        Ok(is_own)
+    }
+
+    fn know_session(&self, asked: AskedSession, session_id: SessionId) {
         let mut known = self.known_sessions();
         if known.len() >= SESSIONS_MAX {
             known.clear();
         }
-        known.insert(asked.clone(), session_id);
-        Ok(session_id)
+        known.insert(asked, session_id);
     }
 
     fn known_sessions(&self) -> MutexGuard<'_, HashMap<AskedSession, SessionId>> {

@@ -401,6 +401,9 @@ async fn submit_or_join(
 /// Whether policy would require approval of this call now.
 async fn would_ask(shared: &Shared, call: &Call) -> Result<bool, Fault> {
     let gate = &shared.service.gate;
+    if !gate.could_ask(&call.asker.principal_id, &call.proposed.action) {
+        return Ok(false);
+    }
     let assumed = match call.asker.session {
         Some(session_id) => Assumed::of_session(gate, session_id).await?,
         None => Assumed::default(),

@@ -223,7 +223,6 @@ impl Door {
         if self.shared.is_ended(name) {
             return Ok(false);
         }
-        let session = self.shared.service.gate.store.session(session_id).await?;
-        Ok(session.is_some_and(|session| session.principal_id == caller.principal_id))
+        self.shared.service.has_session(&caller.principal_id, session_id).await
     }
 }

@@ -101,4 +101,13 @@ impl Policy for LivePolicy {
     ) -> bool {
         self.current().could_permit(principal_id, groups, action)
     }
+
+    fn could_ask(
+        &self,
+        principal_id: &PrincipalId,
+        groups: &BTreeSet<String>,
+        action: &str,
+    ) -> bool {
+        self.current().could_ask(principal_id, groups, action)
+    }
 }

@@ -316,4 +316,14 @@ impl Policy for PolicySet {
         reaches(Effect::Permit) > Some(Reach::None)
             && reaches(Effect::Forbid) < Some(Reach::EveryCall)
     }
+
+    fn could_ask(
+        &self,
+        principal_id: &PrincipalId,
+        groups: &BTreeSet<String>,
+        action: &str,
+    ) -> bool {
+        let Some(entry) = self.entries.get(action) else { return false };
+        self.candidates(entry, &Who::of(principal_id, groups)).any(|rule| rule.approval.is_some())
+    }
 }

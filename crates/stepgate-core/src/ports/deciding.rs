@@ -128,4 +128,15 @@ pub trait Policy: Send + Sync {
     ) -> bool {
         true
     }
+
+    /// Whether any call of this action by the principal could need a person's approval. Where it says no, no decision
+    /// under the set in force is [`PolicyVerdict::RequireApproval`].
+    fn could_ask(
+        &self,
+        _principal_id: &PrincipalId,
+        _groups: &BTreeSet<String>,
+        _action: &str,
+    ) -> bool {
+        true
+    }
 }

@@ -57,6 +57,15 @@ impl Policy for Policies {
     ) -> bool {
         self.in_force.could_permit(principal_id, groups, action)
     }
+
+    fn could_ask(
+        &self,
+        principal_id: &PrincipalId,
+        groups: &BTreeSet<String>,
+        action: &str,
+    ) -> bool {
+        self.in_force.could_ask(principal_id, groups, action)
+    }
 }
 
 /// How a decision differs: the answer in force, and the shadow's. The same answer twice means other caps, or other

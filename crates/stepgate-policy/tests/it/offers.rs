@@ -67,6 +67,21 @@ fn what_a_forbid_always_reaches_is_never_permitted() {
 }
 
 #[test]
+fn a_person_can_be_asked_only_where_a_policy_with_an_approval_reaches() {
+    let set = set(r#"
+        permit (principal, action, resource);
+        @approval("it is loud")
+        permit (principal == Principal::"guest", action in Action::"execute_gated", resource in Server::"sonos")
+            when { context.args.volume > 50 };
+        "#);
+    let could = |name, action| set.could_ask(&principal(name), &BTreeSet::new(), action);
+    assert!(could("guest", "sonos.set_volume"));
+    assert!(!could("agent", "sonos.set_volume"), "another principal");
+    assert!(!could("guest", "calendar.get_agenda"), "another server");
+    assert!(!could("guest", "no.such_tool"));
+}
+
+#[test]
 fn the_resource_of_a_scope_is_its_type_and_what_it_is_in() {
     check(
         r#"
