@@ -228,9 +228,21 @@ pub struct Dossier {
     /// Events, in order.
     pub events: Vec<LinkedEvent>,
     /// The original payload, where the row has it redacted and the step is not over.
-    pub sealed: Option<Arc<[u8]>>,
+    pub sealed: Option<OriginalPayload>,
     /// The record with its CLOSE link, where the step is over.
     pub record: Option<(Record, Link)>,
+}
+
+/// The original payload of a run whose row has it redacted, as far as this process can read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OriginalPayload {
+    /// As it came.
+    Known(Arc<[u8]>),
+    /// It is encrypted under a key that this process does not have.
+    Locked {
+        /// The key's id.
+        key: String,
+    },
 }
 
 impl Dossier {

@@ -24,7 +24,7 @@ use stepgate_exec::launcher::Launcher;
 use stepgate_exec::servers::{Progress, ServerSpec, Servers, StartError, Tracing};
 use stepgate_exec::{Earlier, Sandbox, SandboxLimits};
 use stepgate_policy::{LivePolicy, LoadError, Nameable, PolicySet};
-use stepgate_store::{PostgresOptions, PostgresStore, SqliteStore};
+use stepgate_store::{PayloadKeys, PostgresOptions, PostgresStore, SqliteStore};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -53,6 +53,8 @@ pub struct Settings {
     pub reserved_bytes: u64,
     /// Where the store is.
     pub store: StoreSettings,
+    /// What encrypts original payloads there.
+    pub payload_keys: PayloadKeys,
     /// Where core actions act.
     pub sandbox: SandboxSettings,
     /// The tool servers.
@@ -90,16 +92,16 @@ impl StoreSettings {
     }
 
     /// Opens the store to write; the hub is told what becomes durable.
-    async fn open(&self, hub: &Arc<Hub>) -> anyhow::Result<Arc<dyn Store>> {
+    async fn open(&self, hub: &Arc<Hub>, keys: PayloadKeys) -> anyhow::Result<Arc<dyn Store>> {
         let hub = Arc::clone(hub);
         Ok(match self {
             Self::File(path) => {
                 let store = SqliteStore::open(path, Default::default())?;
-                Arc::new(store.announcing_to(hub))
+                Arc::new(store.announcing_to(hub).with_payload_keys(keys))
             }
             Self::Postgres { url, options } => {
                 let store = PostgresStore::open(url, options.clone()).await?;
-                Arc::new(store.announcing_to(hub))
+                Arc::new(store.announcing_to(hub).with_payload_keys(keys))
             }
         })
     }
@@ -191,9 +193,10 @@ impl Joined {
 /// Starts: store, sandbox, first policies, tool servers, policies, recovery of core actions. The caller holds
 /// the lock of the data directory.
 pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Started> {
-    let Settings { root, reserved_bytes, store, sandbox, servers, policies, .. } = settings;
+    let Settings { root, reserved_bytes, store, payload_keys, sandbox, servers, policies, .. } =
+        settings;
     let Settings { archives, limits, extensions, groups, facts, .. } = settings;
-    let (store, sandbox, hub) = open(&root, store, sandbox, joined).await?;
+    let (store, sandbox, hub) = open(&root, store, payload_keys, sandbox, joined).await?;
     let mut gate = gate_without_tools(store, &sandbox, limits, extensions);
     (gate.groups, gate.facts) = (groups, facts);
     // Before the servers start: the policies are hidden from them.
@@ -239,8 +242,8 @@ pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Starte
 /// Opens the store and nothing that acts, for an order that must be in force before recovery begins. The caller holds
 /// the lock of the data directory.
 pub async fn open_store(settings: Settings, joined: &Joined) -> anyhow::Result<Arc<Service>> {
-    let Settings { root, store, sandbox, limits, extensions, groups, .. } = settings;
-    let (store, sandbox, hub) = open(&root, store, sandbox, joined).await?;
+    let Settings { root, store, payload_keys, sandbox, limits, extensions, groups, .. } = settings;
+    let (store, sandbox, hub) = open(&root, store, payload_keys, sandbox, joined).await?;
     let gate = Gate { groups, ..gate_without_tools(store, &sandbox, limits, extensions) };
     Service::new(gate, hub, None).await
 }
@@ -248,12 +251,13 @@ pub async fn open_store(settings: Settings, joined: &Joined) -> anyhow::Result<A
 async fn open(
     root: &Path,
     store: StoreSettings,
+    payload_keys: PayloadKeys,
     sandbox: SandboxSettings,
     joined: &Joined,
 ) -> anyhow::Result<(Arc<dyn Store>, Arc<Sandbox>, Arc<Hub>)> {
     let hub = Hub::new();
     let is_shared = store.is_shared();
-    let store = store.open(&hub).await?;
+    let store = store.open(&hub, payload_keys).await?;
     if is_shared {
         joined.stores().push(Arc::clone(&store));
         refuse_rolled_back(&*store, root).await?;

@@ -9,6 +9,7 @@ mod tables;
 mod rows;
 mod new_rows;
 pub mod pack;
+mod payload_keys;
 mod chunk;
 mod moving;
 mod search;
@@ -24,6 +25,7 @@ pub mod faulty;
 pub use backup::{BackupError, RowCounts};
 pub use faulty::{Faults, FaultyStore, StopAt};
 pub use memory::MemoryStore;
+pub use payload_keys::PayloadKeys;
 pub use postgres::{PostgresOptions, PostgresStore, Restoring};
 pub use sqlite::{OpenError, SqliteOptions, SqliteStore};
 

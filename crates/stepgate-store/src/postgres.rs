@@ -60,6 +60,7 @@ use crate::Result;
 use crate::announcer::Announcer;
 use crate::chunk::{self, Chunk};
 use crate::locks::TraceLocks;
+use crate::payload_keys::PayloadKeys;
 use crate::plan::{Step, Write};
 use crate::rows::{balance_from, binding_from, event_from};
 use crate::search::{COUNTED_MAX, Finder, with_one_name};
@@ -84,6 +85,7 @@ pub struct PostgresStore {
     /// None where the store was opened for reading only.
     desk: Option<Desk>,
     announcer: Announcer,
+    keys: PayloadKeys,
 }
 
 /// What a node needs for writing.
@@ -135,6 +137,7 @@ impl PostgresStore {
             locks: TraceLocks::new(options.lock_wait),
             desk: Some(Desk { writer, node, lines, listener, renewing, leaving }),
             announcer: Announcer::default(),
+            keys: PayloadKeys::default(),
         })
     }
 
@@ -167,12 +170,18 @@ impl PostgresStore {
             locks: TraceLocks::new(options.lock_wait),
             desk: None,
             announcer: Announcer::default(),
+            keys: PayloadKeys::default(),
         }
     }
 
     /// Announces its own writes from now on. Writes of other nodes come through `elsewhere`.
     pub fn announcing_to(self, announce: Arc<dyn Announce>) -> Self {
         Self { announcer: Announcer::to(announce), ..self }
+    }
+
+    /// Encrypts original payloads under these keys from now on, and reads what they have encrypted.
+    pub fn with_payload_keys(self, keys: PayloadKeys) -> Self {
+        Self { keys, ..self }
     }
 
     /// Renews this node's lease now instead of when it is due. If the lease has expired, the node registers
@@ -273,6 +282,7 @@ impl Writes for PostgresStore {
         fields(otel.kind = "client", db.system.name = "postgresql", db.operation.name = "COMMIT")
     )]
     async fn commit(&self, commit: StepCommit) -> Result<()> {
+        let commit = self.keys.seal(commit)?;
         let packed = chunk::packed(&commit);
         self.write(Write::Step(Box::new(Step::of(commit, packed)))).await.map(drop)
     }
@@ -346,7 +356,7 @@ impl Runs for PostgresStore {
     }
 
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>> {
-        read::dossier_from(&self.readers.read(&read::dossier(run_id)).await?)
+        read::dossier_from(&self.readers.read(&read::dossier(run_id)).await?, &self.keys)
     }
 
     /// Reads many runs in one round trip.
@@ -533,7 +543,8 @@ impl Audits for PostgresStore {
         for run_ids in self.run_ids(before, limit).await?.chunks(RUNS_AT_ONCE) {
             let queries: Vec<Query> = run_ids.iter().copied().flat_map(read::dossier).collect();
             let rows = self.readers.read(&queries).await?;
-            let dossiers = rows.chunks(queries.len() / run_ids.len()).map(read::dossier_from);
+            let dossiers = rows.chunks(queries.len() / run_ids.len());
+            let dossiers = dossiers.map(|rows| read::dossier_from(rows, &self.keys));
             page.extend(
                 run_ids.iter().copied().zip(dossiers).map(|(id, it)| Audited::whole(id, it)),
             );

@@ -1,7 +1,5 @@
 //! The queries that both SQL engines share. They are in PostgreSQL's words; SQLite has `?1` for `$1`.
 
-use std::sync::Arc;
-
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::{Account, Balance, BudgetName, Window};
@@ -125,7 +123,7 @@ pub(crate) fn run(run_id: RunId) -> Select<Run> {
 }
 
 /// The original payload, where it is stored apart.
-pub(crate) fn sealed(run_id: RunId) -> Select<Arc<[u8]>> {
+pub(crate) fn sealed(run_id: RunId) -> Select<Vec<u8>> {
     by_key(SEALED_PAYLOADS, "tool_run_id", run_id, "", |cells| Ok(cells.bytes("payload")?.into()))
 }
 

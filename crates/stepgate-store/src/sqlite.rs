@@ -51,6 +51,7 @@ use crate::Result;
 use crate::announcer::Announcer;
 use crate::chunk::{self, Chunk};
 use crate::locks::TraceLocks;
+use crate::payload_keys::PayloadKeys;
 use crate::plan::{Step, Write};
 use crate::search::with_one_name;
 use crate::select::{self, Engine, Select};
@@ -71,6 +72,7 @@ pub struct SqliteStore {
     /// that was given and is not committed yet is recorded nowhere else.
     indexes: Mutex<HashMap<SessionId, u64>>,
     announcer: Announcer,
+    keys: PayloadKeys,
 }
 
 impl Alone for SqliteStore {}
@@ -105,12 +107,18 @@ impl SqliteStore {
             locks: TraceLocks::new(options.lock_wait),
             indexes: Mutex::default(),
             announcer: Announcer::default(),
+            keys: PayloadKeys::default(),
         }
     }
 
     /// Announces what it writes from now on.
     pub fn announcing_to(self, announce: Arc<dyn Announce>) -> Self {
         Self { announcer: Announcer::to(announce), ..self }
+    }
+
+    /// Encrypts original payloads under these keys from now on, and reads what they have encrypted.
+    pub fn with_payload_keys(self, keys: PayloadKeys) -> Self {
+        Self { keys, ..self }
     }
 
     /// The damage that SQLite finds in the file, without a check of the indexes' content.
@@ -227,6 +235,7 @@ impl Writes for SqliteStore {
         fields(otel.kind = "client", db.system.name = "sqlite", db.operation.name = "COMMIT")
     )]
     async fn commit(&self, commit: StepCommit) -> Result<()> {
+        let commit = self.keys.seal(commit)?;
         let packed = chunk::packed(&commit);
         self.write(Write::Step(Box::new(Step::of(commit, packed)))).await.map(drop)
     }
@@ -286,7 +295,8 @@ impl Runs for SqliteStore {
     }
 
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>> {
-        let query = move |connection: &Connection| read::dossier(connection, run_id);
+        let keys = self.keys.clone();
+        let query = move |connection: &Connection| read::dossier(connection, run_id, &keys);
         self.readers.read(query).await
     }
 
@@ -475,7 +485,9 @@ impl Audits for SqliteStore {
         limit: usize,
     ) -> Result<Vec<Audited>> {
         let last = *last;
-        let page = move |connection: &Connection| audit::page(connection, &last, before, limit);
+        let keys = self.keys.clone();
+        let page =
+            move |connection: &Connection| audit::page(connection, &keys, &last, before, limit);
         self.readers.read(page).await
     }
 

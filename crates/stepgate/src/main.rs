@@ -11,6 +11,7 @@ mod config;
 mod data_dir;
 mod log;
 mod otlp;
+mod payload_key;
 mod timing;
 mod settings;
 mod show;

@@ -99,7 +99,9 @@ impl DataDir {
         let base = self.base();
         let root = self.root().to_owned();
         let decisive = [Some(root), Some(self.policies(config)), self.config_file()];
-        let keys = [config.serve.tls(&base)?.map(|pair| pair.key), config.agent.key_file(&base)];
+        let tls_key = config.serve.tls(&base)?.map(|pair| pair.key);
+        let payload_key = Some(self.payload_key_file(config));
+        let keys = [tls_key, payload_key, config.agent.key_file(&base)];
         let hidden = decisive.into_iter().chain([self.shadow_policies(config)]);
         let hidden = hidden.chain(keys).flatten();
         let hidden = hidden.chain(servers::secret_files(&config.servers, &base));
@@ -147,6 +149,7 @@ pub(crate) fn gateway(data: &DataDir, config: &Config, wait: Duration) -> anyhow
         root: data.root().to_owned(),
         reserved_bytes: config.store.free_bytes_min,
         store,
+        payload_keys: data.payload_keys(config)?,
         sandbox,
         servers,
         policies,

@@ -102,6 +102,7 @@ fn lock(data: &DataDir, wait: Duration) -> anyhow::Result<(Settings, Config, Loc
     settings::refuse_open_to_others(data, &config)?;
     data_dir::create(&data.sandbox())?;
     data.name_node(&mut config)?;
+    data.provide_payload_key(&config)?;
     data.node_id(&config)?.into_iter().for_each(log::name_node);
     Ok((settings::gateway(data, &config, wait)?, config, lock))
 }

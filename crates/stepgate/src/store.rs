@@ -13,7 +13,8 @@ pub(crate) async fn read(data: &DataDir) -> anyhow::Result<Arc<dyn Store>> {
     let config = data.load_config()?;
     if let Some(url) = data.store_url(&config)? {
         let options: PostgresOptions = config.postgres_options();
-        return Ok(Arc::new(PostgresStore::open_read_only(&url, options).await?));
+        let store = PostgresStore::open_read_only(&url, options).await?;
+        return Ok(Arc::new(store.with_payload_keys(data.payload_keys(&config)?)));
     }
     if !data.database().exists() {
         if let Some(holder) = data.holder() {
@@ -29,5 +30,6 @@ pub(crate) async fn read(data: &DataDir) -> anyhow::Result<Arc<dyn Store>> {
             data.root().display()
         );
     }
-    Ok(Arc::new(SqliteStore::open_read_only(&data.database())?))
+    let store = SqliteStore::open_read_only(&data.database())?;
+    Ok(Arc::new(store.with_payload_keys(data.payload_keys(&config)?)))
 }

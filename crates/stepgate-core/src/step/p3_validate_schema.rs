@@ -10,6 +10,7 @@ use crate::ids::ProposalId;
 use crate::journal::StateError;
 use crate::json::{Map, Value, strict};
 use crate::limits::Limits;
+use crate::ports::OriginalPayload;
 use crate::run::Payload;
 use crate::spans::PHASE;
 use crate::tool::{ToolName, is_written_as};
@@ -127,12 +128,24 @@ impl Readable {
     /// The arguments of the original payload, which is stored apart where the row has some of them as
     /// digests. An error where it does not match what the row has.
     pub(crate) fn unsealed(
-        sealed: Option<&[u8]>,
+        sealed: Option<&OriginalPayload>,
         payload: &Payload,
         written: &Map<String, Value>,
     ) -> Result<Option<Map<String, Value>>, StateError> {
         let is_redacted = u64::try_from(payload.bytes.len()).ok() != Some(payload.length);
-        let args = sealed.map(Self::of_payload).map(|readable| readable.and_then(|it| it.args));
+        let args = match sealed {
+            None => None,
+            Some(OriginalPayload::Known(bytes)) => {
+                Some(Self::of_payload(bytes).and_then(|readable| readable.args))
+            }
+            Some(OriginalPayload::Locked { key }) => {
+                let why = format!(
+                    "the original payload is encrypted under the key {key}, which this process does not \
+                     have: see store.payload_key_file"
+                );
+                return Err(StateError::checksum(why));
+            }
+        };
         match (is_redacted, args) {
             (false, None) => Ok(None),
             (true, Some(Some(Value::Object(args)))) if is_written_as(&args, written) => {

@@ -140,7 +140,7 @@ fn proposal(
     let sealed = match dossier.record {
         // The original payload was erased: nothing is sent any more.
         Some(_) => None,
-        None => Readable::unsealed(dossier.sealed.as_deref(), payload, &action.args)?,
+        None => Readable::unsealed(dossier.sealed.as_ref(), payload, &action.args)?,
     };
     p5_validate_args::recall_args(trail, action, sealed).map_err(unreadable)
 }

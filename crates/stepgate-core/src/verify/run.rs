@@ -13,7 +13,7 @@ use crate::journal::artifact::{DecisionMeta, Invocation, RequestMeta, ToolEffect
 use crate::journal::{Checkpoint, Replayed, StateError, decided_after_ms, replay};
 use crate::json::{Value, canonical};
 use crate::machine::State;
-use crate::ports::{Dossier, LinkedEvent};
+use crate::ports::{Dossier, LinkedEvent, OriginalPayload};
 use crate::record::{Record, RecordBody, args_summary};
 use crate::run::{Run, Status};
 use crate::session::{self, Link, LinkKind};
@@ -402,8 +402,11 @@ impl<'a> Problems<'a> {
         let written = self.readable().and_then(|it| it.proposal.args.as_ref());
         let written = written.and_then(Value::as_object).cloned().unwrap_or_default();
         let payload = &run.arrival.payload;
-        let sealed = Readable::unsealed(dossier.sealed.as_deref(), payload, &written);
-        self.note("sealed_payloads", sealed);
+        // Without its key there is nothing to compare. A step that needs it stops, and says so.
+        if !matches!(dossier.sealed, Some(OriginalPayload::Locked { .. })) {
+            let sealed = Readable::unsealed(dossier.sealed.as_ref(), payload, &written);
+            self.note("sealed_payloads", sealed);
+        }
         // There is no record yet that could cover them.
         let mut later = dossier.events.iter().skip(opening(dossier).count());
         let are_linked = later.all(|later| later.link.is_some());

@@ -15,8 +15,8 @@ use stepgate_core::ids::{
 use stepgate_core::journal::{ExecutionState, StateCode, Tail};
 use stepgate_core::ports::{
     ApprovalChange, ApprovalQuery, Counts, Dossier, EndedQuery, EndedRun, EventQuery, KeptRun,
-    KeyChange, LinkedEvent, PlacedEvent, Recollection, RunQuery, SessionQuery, TurnQuery,
-    Unfinished,
+    KeyChange, LinkedEvent, OriginalPayload, PlacedEvent, Recollection, RunQuery, SessionQuery,
+    TurnQuery, Unfinished,
 };
 use stepgate_core::record::Record;
 use stepgate_core::run::{Run, Status};
@@ -444,7 +444,9 @@ fn apply_to(dossier: &mut Dossier, rows: &Rows<'_>) {
         None => {}
     }
     match rows.sealed {
-        Some(SealedChange::Keep(_, payload)) => dossier.sealed = Some(Arc::from(payload)),
+        Some(SealedChange::Keep(_, payload)) => {
+            dossier.sealed = Some(OriginalPayload::Known(Arc::from(payload)));
+        }
         Some(SealedChange::Erase(_)) => dossier.sealed = None,
         None => {}
     }

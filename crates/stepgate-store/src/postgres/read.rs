@@ -12,6 +12,7 @@ use super::cells::{all, one};
 use super::link::{Query, Value};
 use crate::Result;
 use crate::chunk::{Chunk, chunk_from, tail_from};
+use crate::payload_keys::PayloadKeys;
 use crate::plan::Trace;
 use crate::rows::{Cells, approval_from, binding_from, event_from, run_from, session_from};
 use crate::select::{self, Select};
@@ -81,7 +82,7 @@ pub(super) fn dossier(run_id: RunId) -> Vec<Query> {
 }
 
 /// The dossier, from the rows of [`dossier`].
-pub(super) fn dossier_from(rows: &[Vec<Row>]) -> Result<Option<Dossier>> {
+pub(super) fn dossier_from(rows: &[Vec<Row>], keys: &PayloadKeys) -> Result<Option<Dossier>> {
     let [runs, chunks, approvals, effects, events, sealed] = rows else {
         return Err(incomplete());
     };
@@ -91,6 +92,8 @@ pub(super) fn dossier_from(rows: &[Vec<Row>]) -> Result<Option<Dossier>> {
     let trace = Chunk::joined(all(chunks, CHUNKS, chunk_from)?);
     // A run that is over has no payload stored apart.
     let sealed = if run.status.is_final() { &[][..] } else { sealed };
+    let sealed = one(sealed, SEALED_PAYLOADS, |cells| Ok(cells.bytes("payload")?.to_vec()))?;
+    let sealed = sealed.map(|stored| keys.open(run.arrival.run_id, stored)).transpose()?;
     Ok(Some(Dossier {
         open_link: trace.open_link(),
         entries: trace.entries.into_iter().map(|(appended, _)| appended).collect(),
@@ -98,7 +101,7 @@ pub(super) fn dossier_from(rows: &[Vec<Row>]) -> Result<Option<Dossier>> {
         approval: one(approvals, APPROVALS, approval_from)?,
         binding: one(effects, EFFECTS, binding_from)?,
         events: all(events, EVENTS, event_from)?,
-        sealed: one(sealed, SEALED_PAYLOADS, |cells| Ok(cells.bytes("payload")?.into()))?,
+        sealed,
         record: trace.record.map(|record| record.of(&run)).transpose()?,
         run,
     }))

@@ -15,6 +15,7 @@ use super::cells::{all, rows};
 use super::{list, read};
 use crate::Result;
 use crate::chunk::{Chunk, chunk_from};
+use crate::payload_keys::PayloadKeys;
 use crate::rows::{Cells, approval_from, binding_from, event_from, run_from};
 use crate::select::{self, Read, Select};
 use crate::tables::{APPROVALS, CHUNKS, Cell, EFFECTS, EVENTS, TOOL_RUNS, Table, integer};
@@ -33,6 +34,7 @@ pub(super) fn moment(connection: &Connection) -> Result<Moment> {
 /// table, not one for each table and run.
 pub(super) fn page(
     connection: &Connection,
+    keys: &PayloadKeys,
     last: &Counts,
     before: Option<RunId>,
     limit: usize,
@@ -48,7 +50,7 @@ pub(super) fn page(
     };
     let audited = |row: RunRow| {
         let run_id = row.run_id;
-        match dossier(connection, last, row, &mut rows) {
+        match dossier(connection, keys, last, row, &mut rows) {
             Ok((dossier, rows)) => Audited { run_id, dossier: Ok(Some(dossier)), rows },
             Err(error) => Audited { run_id, dossier: Err(error), rows: Counts::default() },
         }
@@ -164,6 +166,7 @@ struct Rows {
 /// All rows of the next run, and how many of them existed at the moment.
 fn dossier(
     connection: &Connection,
+    keys: &PayloadKeys,
     last: &Counts,
     row: RunRow,
     rows: &mut Rows,
@@ -192,7 +195,7 @@ fn dossier(
         events: events?,
         approval: approval?,
         binding: binding?,
-        sealed: read::sealed(connection, &run)?,
+        sealed: read::sealed(connection, &run, keys)?,
         record: trace.record.map(|record| record.of(&run)).transpose()?,
         run,
     };

@@ -1,17 +1,16 @@
 //! Reading rows: what SQLite asks in words of its own, and what is put together of several queries.
 
-use std::sync::Arc;
-
 use rusqlite::{Connection, Params};
 use stepgate_core::ids::{IdempotencyKey, RunId, SessionId};
 use stepgate_core::journal::{ExecutionState, Tail};
-use stepgate_core::ports::{Dossier, Recollection};
+use stepgate_core::ports::{Dossier, OriginalPayload, Recollection};
 use stepgate_core::run::{Run, Status};
 
 use super::cells::{all, one};
 use super::error;
 use crate::Result;
 use crate::chunk::Chunk;
+use crate::payload_keys::PayloadKeys;
 use crate::plan::{Chain, Trace};
 use crate::rows::chain_from;
 use crate::search::IS_UNFINISHED;
@@ -75,7 +74,11 @@ fn exists(connection: &Connection, sql: &str, values: impl Params) -> Result<boo
 }
 
 /// Everything about one run. The caller holds a transaction, so that all reads see one snapshot.
-pub(super) fn dossier(connection: &Connection, run_id: RunId) -> Result<Option<Dossier>> {
+pub(super) fn dossier(
+    connection: &Connection,
+    run_id: RunId,
+    keys: &PayloadKeys,
+) -> Result<Option<Dossier>> {
     let Some(run) = one(connection, select::run(run_id))? else {
         return Ok(None);
     };
@@ -87,7 +90,7 @@ pub(super) fn dossier(connection: &Connection, run_id: RunId) -> Result<Option<D
         approval: one(connection, select::approval_of(run_id))?,
         binding: one(connection, select::binding_of(run_id))?,
         events: all(connection, select::events_of(run_id))?,
-        sealed: sealed(connection, &run)?,
+        sealed: sealed(connection, &run, keys)?,
         record: trace.record.map(|record| record.of(&run)).transpose()?,
         run,
     }))
@@ -105,11 +108,17 @@ pub(super) fn recollection(connection: &Connection, run_id: RunId) -> Result<Opt
 }
 
 /// The original payload, where it is stored apart. A run that is over has none.
-pub(super) fn sealed(connection: &Connection, run: &Run) -> Result<Option<Arc<[u8]>>> {
+pub(super) fn sealed(
+    connection: &Connection,
+    run: &Run,
+    keys: &PayloadKeys,
+) -> Result<Option<OriginalPayload>> {
     if run.status.is_final() {
         return Ok(None);
     }
-    one(connection, select::sealed(run.arrival.run_id))
+    let run_id = run.arrival.run_id;
+    let stored = one(connection, select::sealed(run_id))?;
+    stored.map(|stored| keys.open(run_id, stored)).transpose()
 }
 
 /// Everything that commits have added to a trace.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stepgate_core::event::EventType;
 use stepgate_core::journal::StateCode;
-use stepgate_core::ports::{KeyChange, StepCommit, Store, StoreError};
+use stepgate_core::ports::{KeyChange, OriginalPayload, StepCommit, Store, StoreError};
 use stepgate_store::{SqliteOptions, SqliteStore};
 
 use crate::conformance::over_every_engine;
@@ -31,7 +31,11 @@ fn sealing(commit: StepCommit, text: &str) -> StepCommit {
 }
 
 async fn kept(desk: &Desk, step: &Step) -> Option<Arc<[u8]>> {
-    desk.store.dossier(step.id()).await.unwrap().unwrap().sealed
+    match desk.store.dossier(step.id()).await.unwrap().unwrap().sealed {
+        Some(OriginalPayload::Known(payload)) => Some(payload),
+        Some(locked) => panic!("{locked:?}"),
+        None => None,
+    }
 }
 
 async fn a_sealed_payload_is_kept_until_the_record(desk: Desk) {

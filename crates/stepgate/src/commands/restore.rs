@@ -25,7 +25,8 @@ use crate::show;
 const CONFIG_ASIDE: &str = "stepgate.toml.restored";
 
 /// Configuration keys that name files, in any table.
-const NAMES_FILES: [&str; 4] = ["file", "key_file", "tls_certificate", "tls_key"];
+const NAMES_FILES: [&str; 5] =
+    ["file", "key_file", "payload_key_file", "tls_certificate", "tls_key"];
 
 pub(super) async fn restore(data: &DataDir, args: RestoreArgs) -> anyhow::Result<u8> {
     let backup = Backup::open(&args.directory)?;

@@ -256,6 +256,12 @@ impl ServerConfig {
         })
     }
 
+    /// Whether any of its tools may have redacted arguments.
+    pub(super) fn has_redacted(&self) -> bool {
+        let of_tools = self.tools.values().map(|tool| &tool.redacted);
+        of_tools.chain([&self.redacted]).flatten().any(|names| !names.is_empty())
+    }
+
     /// What holds for all of its tools.
     fn defaults(&self) -> ToolConfig {
         ToolConfig {

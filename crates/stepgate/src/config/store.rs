@@ -1,5 +1,6 @@
 //! `[store]`: where the store is, and how this node takes part in it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -35,6 +36,9 @@ pub(crate) struct StoreConfig {
     /// are refused.
     #[schemars(range(min = 0, max = FREE_BYTES_CEILING))]
     pub(crate) free_bytes_min: u64,
+    /// The file with the keys that encrypt payloads with redacted arguments, one a line; empty for `payload.key` in the
+    /// data directory. All nodes of a shared store need the same.
+    pub(crate) payload_key_file: PathBuf,
 }
 
 impl Default for StoreConfig {
@@ -48,6 +52,7 @@ impl Default for StoreConfig {
             lease_ms: ms(options.lease),
             dispatch_margin_ms: ms(options.dispatch_margin),
             free_bytes_min: FREE_BYTES_MIN,
+            payload_key_file: PathBuf::new(),
         }
     }
 }
@@ -73,6 +78,11 @@ impl Config {
             dispatch_margin: Duration::from_millis(store.dispatch_margin_ms),
             ..PostgresOptions::default()
         }
+    }
+
+    /// Whether any tool may have redacted arguments.
+    pub(crate) fn has_redacted(&self) -> bool {
+        self.servers.values().any(ServerConfig::has_redacted)
     }
 
     /// How this node's sandbox calls itself.

@@ -55,7 +55,8 @@ fn secrets(data: &DataDir, config: &Config) -> Vec<PathBuf> {
     let named = servers::secret_files(&config.servers, &base);
     let named = named.into_iter().chain(notify::secret_files(&config.notify, &base));
     let named = named.chain(audit::secret_files(&config.audit, &base));
-    own.into_iter().chain(named).chain(config.agent.key_file(&base)).collect()
+    let keys = [Some(data.payload_key_file(config)), config.agent.key_file(&base)];
+    own.into_iter().chain(named).chain(keys.into_iter().flatten()).collect()
 }
 
 /// A file that others can read, with the way out. One that another user owns, as with secrets that are mounted into a

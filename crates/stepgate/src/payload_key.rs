@@ -1,0 +1,62 @@
+//! The file with the keys of original payloads: those with redacted arguments are encrypted as long as their steps need
+//! them.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow, ensure};
+use stepgate_gateway::durable;
+use stepgate_store::PayloadKeys;
+
+use crate::config::Config;
+use crate::data_dir::DataDir;
+
+/// The file in the data directory, where the configuration names no other.
+const PAYLOAD_KEY: &str = "payload.key";
+
+impl DataDir {
+    /// Where the keys are.
+    pub(crate) fn payload_key_file(&self, config: &Config) -> PathBuf {
+        match config.store.payload_key_file.as_path() {
+            named if named.as_os_str().is_empty() => self.root().join(PAYLOAD_KEY),
+            named => self.base().join(named),
+        }
+    }
+
+    /// The keys; none where there is no file.
+    pub(crate) fn payload_keys(&self, config: &Config) -> anyhow::Result<PayloadKeys> {
+        let file = self.payload_key_file(config);
+        let text = match fs::read_to_string(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(PayloadKeys::default());
+            }
+            read => read.with_context(|| format!("cannot read `{}`", file.display()))?,
+        };
+        let keys = PayloadKeys::parse(&text);
+        keys.map_err(|why| anyhow!("`{}` is no file of payload keys: {why}", file.display()))
+    }
+
+    /// Makes the file where a tool has redacted arguments. Only for the store in this directory: the nodes of a shared
+    /// store must all have the same keys.
+    pub(crate) fn provide_payload_key(&self, config: &Config) -> anyhow::Result<()> {
+        let file = self.payload_key_file(config);
+        if !config.has_redacted() || file.exists() {
+            return Ok(());
+        }
+        let is_own = config.store.payload_key_file.as_os_str().is_empty();
+        ensure!(
+            is_own && self.store_url(config)?.is_none(),
+            "a tool server has `redacted`, and `{0}` with the key that encrypts payloads is not there: make it once, \
+             `(umask 077; openssl rand -hex 32 >{0})`, and give every node of the store the same file \
+             (store.payload_key_file)",
+            file.display()
+        );
+        let text = format!(
+            "# Encrypts payloads with redacted arguments until their steps are over. It is in no backup.\n{}\n",
+            PayloadKeys::fresh_line().context("the system gives no random numbers")?
+        );
+        let written = durable::write(&file, text.as_bytes());
+        written.with_context(|| format!("cannot write `{}`", file.display()))
+    }
+}
