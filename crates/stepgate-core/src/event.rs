@@ -50,6 +50,10 @@ spelled! {
         HoldMade = "hold_made",
         /// A hold is no longer in force.
         HoldLifted = "hold_lifted",
+        /// Arguments of a run are kept apart until they are erased.
+        ErasableStored = "erasable_stored",
+        /// An operator erased arguments that were kept apart.
+        ErasableErased = "erasable_erased",
         /// A call took an amount from a budget.
         BudgetReserved = "budget_reserved",
         /// A call that did not happen gave back what it had taken from a budget.

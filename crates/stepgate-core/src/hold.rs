@@ -14,7 +14,7 @@ use crate::event::payload::{self, HoldLifted};
 use crate::gate::{Fault, Gate};
 use crate::ids::{ArtifactId, PrincipalId, RunId, SessionId};
 use crate::ports::{Store, StoreError};
-use crate::run::Run;
+use crate::run::{Arrival, Run};
 use crate::system;
 use crate::time::Timestamp;
 
@@ -45,11 +45,11 @@ pub enum HoldTarget {
 }
 
 impl HoldTarget {
-    fn covers(&self, run: &Run) -> bool {
+    fn covers(&self, whose: Option<&PrincipalId>, session: SessionId, run: RunId) -> bool {
         match self {
-            Self::Principal(principal_id) => *principal_id == run.arrival.principal_id,
-            Self::Session(session_id) => *session_id == run.arrival.session_id,
-            Self::Run(run_id) => *run_id == run.arrival.run_id,
+            Self::Principal(principal_id) => Some(principal_id) == whose,
+            Self::Session(session_id) => *session_id == session,
+            Self::Run(run_id) => *run_id == run,
         }
     }
 }
@@ -82,10 +82,16 @@ pub struct HoldStanding {
 pub struct Held(Vec<HoldStanding>);
 
 impl Held {
-    /// Whether a run stays.
-    pub fn covers(&self, run: &Run) -> bool {
+    /// Whether a run stays; `whose` is its principal, where that is known.
+    pub fn covers(&self, whose: Option<&PrincipalId>, session: SessionId, run: RunId) -> bool {
         let mut orders = self.0.iter().map(|hold| hold.order.as_ref());
-        orders.any(|order| order.is_none_or(|order| order.target.covers(run)))
+        orders.any(|order| order.is_none_or(|order| order.target.covers(whose, session, run)))
+    }
+
+    /// Whether a run that is in the store stays.
+    pub fn covers_run(&self, run: &Run) -> bool {
+        let Arrival { principal_id, session_id, run_id, .. } = &run.arrival;
+        self.covers(Some(principal_id), *session_id, *run_id)
     }
 }
 

@@ -15,6 +15,7 @@ pub mod bundle;
 pub mod archive;
 mod archived;
 pub mod hold;
+pub mod erasable;
 pub mod history;
 pub mod failure;
 pub mod spans;

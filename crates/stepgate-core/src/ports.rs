@@ -107,6 +107,8 @@ pub struct StepCommit {
     /// The original payload, where the run's row has the payload with redacted arguments. It is kept until
     /// the record is written, and then erased.
     pub sealed: Option<Arc<[u8]>>,
+    /// The erasable arguments of the run, with its opening. They are kept until they are erased.
+    pub erasable: Option<Arc<[u8]>>,
     /// The record that ends the run.
     pub record: Option<Record>,
 }
@@ -125,6 +127,7 @@ impl StepCommit {
             budgets: Vec::new(),
             events: Vec::new(),
             sealed: None,
+            erasable: None,
             record: None,
         }
     }
@@ -166,6 +169,28 @@ pub struct ArchiveCommit {
     pub event: Event,
     /// What is kept of each.
     pub runs: Vec<ArchivedRun>,
+}
+
+/// Erasable arguments that are erased, with the event that says so.
+#[derive(Clone, Debug)]
+pub struct EraseCommit {
+    /// The end of the system session's chain when it was decided that they may be erased.
+    pub expected: Head,
+    /// The event, in the system session.
+    pub event: Event,
+    /// The runs.
+    pub runs: Vec<RunId>,
+}
+
+/// The erasable arguments of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErasableArgs {
+    /// The run. It may have left the store.
+    pub run_id: RunId,
+    /// Its session.
+    pub session_id: SessionId,
+    /// The arguments, in their stored form, or why the row cannot be read.
+    pub args: Result<OriginalPayload, StateError>,
 }
 
 /// Which runs that are over to list, in the order of their ids.

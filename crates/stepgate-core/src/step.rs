@@ -104,6 +104,7 @@ async fn attempt(
     let proposal = p3_validate_schema::validate_schema(gate, trail, object)?;
     let action = p4_validate_action::validate_action(gate, proposal)?;
     let args = p5_validate_args::validate_args(trail, action)?;
+    trail.note_erasable(gate);
     p5_validate_args::claim_key(gate, &args).await?;
     let request = p6_authorize::authorize(gate, trail, args).await?;
     p7_execute::execute(gate, trail, request).await

@@ -177,8 +177,10 @@ pub struct Tool {
     pub definition_digest: Digest,
     /// Whether an operator has accepted this definition.
     pub standing: Standing,
-    /// Arguments that are stored only as their digest.
+    /// Arguments that the journal has only as their digest.
     pub redacted: Vec<String>,
+    /// Those of them that the store keeps apart until they are erased.
+    pub erasable: Vec<String>,
     /// What its calls bring into a session and carry out, from the configuration.
     pub flow: Flow,
     /// The schema of its arguments.
@@ -201,6 +203,7 @@ impl Tool {
             delivery: Delivery::Ask,
             standing: Standing::Gone,
             redacted: Vec::new(),
+            erasable: Vec::new(),
             flow: Flow::default(),
             contract: Arc::new(Nothing),
         }
@@ -233,6 +236,26 @@ impl Tool {
             })
             .collect()
     }
+
+    /// The arguments that the store keeps apart; none where the call has no such argument.
+    pub fn erasable_of(&self, args: &Map<String, Value>) -> Option<Map<String, Value>> {
+        let is_erasable = |name: &String| self.erasable.contains(name);
+        let erasable = args.iter().filter(|(name, _)| is_erasable(name));
+        let erasable: Map<_, _> =
+            erasable.map(|(name, value)| (name.clone(), value.clone())).collect();
+        (!erasable.is_empty()).then_some(erasable)
+    }
+}
+
+/// Whether each of these arguments is written as its digest.
+pub(crate) fn are_written_as_digests(
+    args: &Map<String, Value>,
+    written: &Map<String, Value>,
+) -> bool {
+    let is_written = |(name, value): (&String, &Value)| {
+        written.get(name) == Some(&serde_json::json!({ "sha256": Digest::of(value) }))
+    };
+    args.iter().all(is_written)
 }
 
 /// Whether `written` is a stored form of these arguments: the same names, each with its value or its digest.

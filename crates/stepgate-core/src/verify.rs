@@ -7,6 +7,7 @@ mod archives;
 pub(crate) mod budgets;
 pub(crate) mod chain;
 mod consents;
+mod erasable;
 mod labels;
 pub(crate) mod run;
 
@@ -31,6 +32,7 @@ use crate::system;
 
 use archives::Archives;
 use chain::Chains;
+use erasable::Erasable;
 
 pub use archives::{Archive, ArchiveFiles};
 
@@ -184,6 +186,7 @@ struct Walk {
     /// Session openings recorded in the system session, by session id.
     openings: HashMap<String, Vec<Value>>,
     archives: Archives,
+    erasable: Erasable,
     heads: Vec<SavedHead>,
     problems: Vec<Problem>,
 }
@@ -212,8 +215,12 @@ impl Walk {
         if let Some(labels) = self.readable("events", labels::Changes::of(store).await)? {
             self.labels = labels;
         }
+        if let Some(erasable) = self.readable("events", Erasable::of(store).await)? {
+            self.erasable = erasable;
+        }
         self.runs(store, &last, progress).await?;
         self.suspects(store).await?;
+        self.erasable(store).await?;
         self.kept_runs(store).await?;
         self.shared_keys(store).await?;
         self.loose_events(store, last.events).await?;
@@ -326,6 +333,7 @@ impl Walk {
             self.key(binding);
         }
         self.ledger.add(dossier, rows.events);
+        self.erasable.add(dossier);
         self.problems.extend(run::check(dossier));
         let mut suspicious = consents::check(dossier, &self.consents);
         suspicious.extend(labels::check(dossier, &self.labels));

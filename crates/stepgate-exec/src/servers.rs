@@ -385,7 +385,7 @@ impl ToolServers for Servers {
         self.servers.values().any(|server| {
             let ServerSpec { tool, tools, .. } = &server.spec;
             let mut named = std::iter::once(tool).chain(tools.values());
-            named.any(|spec| spec.redacted.as_ref().is_some_and(|names| !names.is_empty()))
+            named.any(|spec| spec.hidden().next().is_some())
         })
     }
 

@@ -30,6 +30,7 @@ mod requests;
 mod steps;
 mod stops;
 mod archives;
+mod erasable;
 mod holds;
 mod budgets;
 mod system;

@@ -22,8 +22,8 @@ use super::openapi::{SchemaOf, inline, reference};
 use super::steps::Proposal;
 use super::turns::TurnObject;
 use super::{
-    App, Problem, approvals, archives, budgets, console, events, grants, holds, labels, policy,
-    requests, runs, sessions, steps, stops, system, tokens, tools, turns,
+    App, Problem, approvals, archives, budgets, console, erasable, events, grants, holds, labels,
+    policy, requests, runs, sessions, steps, stops, system, tokens, tools, turns,
 };
 
 /// Who may use a route, for the document. The extractors of the handlers enforce it.
@@ -273,6 +273,14 @@ fn write_routes() -> Vec<Route> {
             .named("lift_hold", "Lift a hold")
             .id::<ArtifactId>()
             .json::<holds::HoldObject>(&[200]),
+        post("/v1/erasable/find", Operator, erasable::find)
+            .named("find_erasable", "Find runs with erasable arguments; nothing changes")
+            .body::<erasable::FindErasable>()
+            .json::<erasable::FoundErasable>(&[200]),
+        post("/v1/erasable/erase", Operator, erasable::erase)
+            .named("erase_arguments", "Erase arguments for good")
+            .body::<erasable::Erase>()
+            .json::<erasable::FoundErasable>(&[200]),
         post("/v1/policy/evaluate", Watcher, policy::evaluate)
             .named("evaluate_policy", "What would be decided on a proposal")
             .query::<policy::EvaluateParams>()
@@ -310,6 +318,10 @@ fn read_routes() -> Vec<Route> {
             .named("show_run", "Everything about a run")
             .id::<RunId>()
             .json::<runs::RunDetail>(&[200]),
+        get("/v1/runs/{id}/erasable", Operator, erasable::show)
+            .named("show_erasable", "The erasable arguments of a run, or who erased them")
+            .id::<RunId>()
+            .json::<erasable::ErasableObject>(&[200]),
         get("/v1/runs/{id}/export", Watcher, runs::export)
             .named("export_run", "A run that anyone can verify")
             .id::<RunId>()

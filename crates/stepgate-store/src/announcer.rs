@@ -21,7 +21,9 @@ impl Announcer {
     pub(crate) fn announcement(write: &Write) -> Announcement {
         match write {
             Write::Step(step) => Announcement::of(step.commit()),
-            Write::Event(_) | Write::Session(..) | Write::Archive(_) => Announcement::More,
+            Write::Event(_) | Write::Session(..) | Write::Archive(_) | Write::Erase(_) => {
+                Announcement::More
+            }
         }
     }
 

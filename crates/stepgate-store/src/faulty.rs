@@ -14,9 +14,10 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     Alone, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts,
-    Cursor, Cursors, Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun,
-    LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs, SessionQuery, Sessions,
-    StepCommit, Store, StoreError, TurnQuery, Unfinished, Writes,
+    Cursor, Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables, EraseCommit,
+    EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
+    RunQuery, Runs, SessionQuery, Sessions, StepCommit, Store, StoreError, TurnQuery, Unfinished,
+    Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -157,6 +158,25 @@ impl<S: Store> Writes for FaultyStore<S> {
     async fn open_session(&self, session: Session, event: Event) -> Result<Session> {
         let number = self.faults.begin_write()?;
         let answer = self.inner.open_session(session, event).await;
+        self.faults.end_write(number, answer)
+    }
+}
+
+#[async_trait]
+impl<S: Store> Erasables for FaultyStore<S> {
+    async fn erasable(&self, run_id: RunId) -> Result<Option<ErasableArgs>> {
+        self.faults.alive()?;
+        self.inner.erasable(run_id).await
+    }
+
+    async fn erasable_page(&self, after: Option<RunId>, limit: usize) -> Result<Vec<ErasableArgs>> {
+        self.faults.alive()?;
+        self.inner.erasable_page(after, limit).await
+    }
+
+    async fn erase(&self, commit: EraseCommit) -> Result<()> {
+        let number = self.faults.begin_write()?;
+        let answer = self.inner.erase(commit).await;
         self.faults.end_write(number, answer)
     }
 }

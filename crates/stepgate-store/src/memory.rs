@@ -18,9 +18,9 @@ use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::lock::locked;
 use stepgate_core::ports::{
     Alone, Announce, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets,
-    Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun,
-    LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs, SessionQuery, Sessions,
-    StepCommit, StoreError, TurnQuery, Unfinished, Writes,
+    Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables, EraseCommit,
+    EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
+    RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -339,6 +339,23 @@ impl Audits for MemoryStore {
 
     async fn damage(&self) -> Result<Vec<String>> {
         Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl Erasables for MemoryStore {
+    async fn erasable(&self, run_id: RunId) -> Result<Option<ErasableArgs>> {
+        Ok(self.rows().erasable.get(&run_id).cloned())
+    }
+
+    async fn erasable_page(&self, after: Option<RunId>, limit: usize) -> Result<Vec<ErasableArgs>> {
+        let rows = self.rows();
+        let later = rows.erasable.values().filter(|row| after.is_none_or(|it| row.run_id > it));
+        Ok(later.take(limit).cloned().collect())
+    }
+
+    async fn erase(&self, commit: EraseCommit) -> Result<()> {
+        self.write(Write::Erase(Box::new(commit))).map(drop)
     }
 }
 

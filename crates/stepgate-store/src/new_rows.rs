@@ -158,6 +158,10 @@ pub(crate) fn sealed_row(run_id: RunId, payload: &[u8]) -> Vec<Cell<'_>> {
     vec![Cell::text_of(run_id), payload.into()]
 }
 
+pub(crate) fn erasable_row(place: Place, arguments: &[u8]) -> Vec<Cell<'_>> {
+    vec![Cell::text_of(place.run_id), Cell::text_of(place.session_id), arguments.into()]
+}
+
 /// What is kept of an archived run: the columns of [`GIVEN_OF_ARCHIVED`].
 pub(crate) fn archived_row(run: &ArchivedRun) -> Vec<Cell<'static>> {
     vec![

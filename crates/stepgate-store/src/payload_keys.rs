@@ -10,9 +10,10 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::StateError;
-use stepgate_core::ports::{OriginalPayload, StepCommit, StoreError};
+use stepgate_core::ports::{ErasableArgs, OriginalPayload, StepCommit, StoreError};
 
 use crate::Result;
+use crate::select::StoredErasable;
 
 /// The first byte. Earlier versions stored payloads as they came: JSON, which never begins like this.
 const VERSION: u8 = 1;
@@ -62,25 +63,40 @@ impl PayloadKeys {
         Some(hex(&key))
     }
 
-    /// The commit with its original payload encrypted.
+    /// The commit with its original payload and its erasable arguments encrypted.
     pub(crate) fn seal(&self, commit: StepCommit) -> Result<StepCommit> {
-        let (Some(key), Some(payload)) = (self.0.first(), &commit.sealed) else {
-            return Ok(commit);
+        let run_id = commit.place.run_id;
+        let encrypted = |bytes: Option<Arc<[u8]>>| -> Result<Option<Arc<[u8]>>> {
+            bytes.map(|bytes| self.encrypted(run_id, bytes)).transpose()
         };
+        let (sealed, erasable) = (encrypted(commit.sealed)?, encrypted(commit.erasable)?);
+        Ok(StepCommit { sealed, erasable, ..commit })
+    }
+
+    fn encrypted(&self, run_id: RunId, payload: Arc<[u8]>) -> Result<Arc<[u8]>> {
+        let Some(key) = self.0.first() else { return Ok(payload) };
         let mut content = payload.to_vec();
-        let aad = Aad::from(commit.place.run_id.to_string());
+        let aad = Aad::from(run_id.to_string());
         let nonce = key.cipher.seal_in_place_append_tag(aad, &mut content);
         let nonce = nonce
             .map_err(|_| StoreError::Unavailable("a payload could not be encrypted".into()))?;
-        let sealed = [&[VERSION][..], &key.id, nonce.as_ref(), &content].concat();
-        Ok(StepCommit { sealed: Some(sealed.into()), ..commit })
+        Ok([&[VERSION][..], &key.id, nonce.as_ref(), &content].concat().into())
+    }
+
+    /// The erasable arguments of a row.
+    pub(crate) fn erasable(&self, (run_id, session_id, stored): StoredErasable) -> ErasableArgs {
+        let args = self.open(run_id, stored);
+        ErasableArgs { run_id, session_id, args }
     }
 
     /// An original payload as it came, from its stored form.
-    pub(crate) fn open(&self, run_id: RunId, stored: Vec<u8>) -> Result<OriginalPayload> {
+    pub(crate) fn open(
+        &self,
+        run_id: RunId,
+        stored: Vec<u8>,
+    ) -> Result<OriginalPayload, StateError> {
         let changed = || {
-            let what = "the sealed payload does not open with its key: it was changed";
-            StoreError::State(StateError::checksum(what))
+            StateError::checksum("what is kept apart does not open with its key: it was changed")
         };
         let Some(rest) = stored.strip_prefix(&[VERSION]) else {
             return Ok(OriginalPayload::Known(stored.into()));

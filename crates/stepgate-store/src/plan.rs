@@ -15,7 +15,9 @@ use stepgate_core::event::{self, Event};
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, StateCode, StateError, Tail};
-use stepgate_core::ports::{ApprovalChange, ArchiveCommit, KeyChange, StepCommit, StoreError};
+use stepgate_core::ports::{
+    ApprovalChange, ArchiveCommit, EraseCommit, KeyChange, Place, StepCommit, StoreError,
+};
 use stepgate_core::record::Record;
 use stepgate_core::run::{Ending, Run, Status};
 use stepgate_core::session::{self, Head, Link, LinkKind, Session, Uniqueness};
@@ -33,6 +35,8 @@ pub(crate) enum Write {
     Session(Box<Session>, Box<Event>),
     /// Runs that leave the store, with their event in the system session.
     Archive(Box<ArchiveCommit>),
+    /// Erasable arguments that are erased, with their event in the system session.
+    Erase(Box<EraseCommit>),
 }
 
 /// A step's commit, with every digest that can be computed without the store. They are computed in advance,
@@ -166,6 +170,10 @@ pub(crate) struct Rows<'a> {
     pub(crate) events: Vec<(&'a Event, Option<Link>)>,
     /// An original payload that is stored apart, or erased.
     pub(crate) sealed: Option<SealedChange<'a>>,
+    /// Erasable arguments of a new run.
+    pub(crate) erasable: Option<(Place, &'a [u8])>,
+    /// The runs whose erasable arguments are erased.
+    pub(crate) erased: &'a [RunId],
     pub(crate) record: Option<(&'a Record, Link)>,
     /// Entries, checkpoint and record, as SQL engines store them.
     pub(crate) packed: Option<&'a [u8]>,
@@ -231,6 +239,8 @@ impl Rows<'_> {
             accounts,
             events,
             sealed,
+            erasable,
+            erased,
             record,
             packed: _,
             archived,
@@ -248,6 +258,8 @@ impl Rows<'_> {
             && accounts.is_empty()
             && events.is_empty()
             && sealed.is_none()
+            && erasable.is_none()
+            && erased.is_empty()
             && record.is_none()
             && archived.is_empty()
     }
@@ -260,6 +272,7 @@ pub(crate) fn plan<'a>(write: &'a Write, view: &mut impl View) -> Result<Rows<'a
         Write::Event(event) => plan_event(event, view),
         Write::Session(session, event) => plan_session(session, event, view),
         Write::Archive(commit) => plan_archive(commit, view),
+        Write::Erase(commit) => plan_erase(commit, view),
     }
 }
 
@@ -292,6 +305,7 @@ fn plan_step<'a>(step: &'a Step, view: &mut impl View) -> Result<Rows<'a>> {
         change: change_of(commit),
         accounts,
         sealed: sealed_change_of(commit, before.as_ref()),
+        erasable: commit.erasable.as_deref().map(|arguments| (place, arguments)),
         events: commit.events.iter().map(|event| (event, None)).collect(),
         packed: step.packed.as_deref(),
         ..Rows::default()
@@ -409,16 +423,27 @@ fn plan_session<'a>(
 }
 
 fn plan_archive<'a>(commit: &'a ArchiveCommit, view: &mut impl View) -> Result<Rows<'a>> {
-    let chain = known_chain(commit.event.session_id, view)?;
-    if chain.head != commit.expected {
-        let detail = "the system session has gone on";
-        return Err(refusal(StateCode::ConcurrentExecution, detail));
-    }
+    let chain = chain_at(commit.expected, &commit.event, view)?;
     if let Some(run_id) = view.changed_run(&commit.runs)? {
         let detail = format!("run {run_id} is not as it was archived");
         return Err(refusal(StateCode::InvalidTransition, detail));
     }
     Ok(Rows { archived: &commit.runs, ..event_rows(&commit.event, chain) })
+}
+
+fn plan_erase<'a>(commit: &'a EraseCommit, view: &mut impl View) -> Result<Rows<'a>> {
+    let chain = chain_at(commit.expected, &commit.event, view)?;
+    Ok(Rows { erased: &commit.runs, ..event_rows(&commit.event, chain) })
+}
+
+/// The chain that an event goes into, where nothing was added since its end was read.
+fn chain_at(expected: Head, event: &Event, view: &mut impl View) -> Result<Chain> {
+    let chain = known_chain(event.session_id, view)?;
+    if chain.head != expected {
+        let detail = "the system session has gone on";
+        return Err(refusal(StateCode::ConcurrentExecution, detail));
+    }
+    Ok(chain)
 }
 
 /// The existing session that answers a request to open one: the same, or the only one of its kind.

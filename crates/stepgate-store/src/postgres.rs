@@ -39,9 +39,10 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateError};
 use stepgate_core::ports::{
     Announce, Announcement, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits,
-    Budgets, Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals,
-    KeptRun, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent, Recollection, RunQuery, Runs,
-    SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Unreached, Writes,
+    Budgets, Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables,
+    EraseCommit, EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, Node, Nodes,
+    PlacedEvent, Recollection, RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError,
+    TurnQuery, Unfinished, Unreached, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -194,7 +195,7 @@ impl PostgresStore {
         let Desk { writer, node, .. } = self.desk()?;
         let claim = match &write {
             Write::Step(step) => node.claim_on(step.commit().place.run_id),
-            Write::Event(_) | Write::Session(..) | Write::Archive(_) => None,
+            Write::Event(_) | Write::Session(..) | Write::Archive(_) | Write::Erase(_) => None,
         };
         let announcement = Announcer::announcement(&write);
         let written = writer.write(write, claim).await;
@@ -634,6 +635,23 @@ impl Nodes for PostgresStore {
             Some(desk) => desk.listener.next().await,
             None => std::future::pending().await,
         }
+    }
+}
+
+#[async_trait]
+impl Erasables for PostgresStore {
+    async fn erasable(&self, run_id: RunId) -> Result<Option<ErasableArgs>> {
+        let stored = self.readers.one(select::erasable(run_id)).await?;
+        Ok(stored.map(|stored| self.keys.erasable(stored)))
+    }
+
+    async fn erasable_page(&self, after: Option<RunId>, limit: usize) -> Result<Vec<ErasableArgs>> {
+        let stored = self.readers.all(select::erasable_page(after, limit)).await?;
+        Ok(stored.into_iter().map(|stored| self.keys.erasable(stored)).collect())
+    }
+
+    async fn erase(&self, commit: EraseCommit) -> Result<()> {
+        self.write(Write::Erase(Box::new(commit))).await.map(drop)
     }
 }
 

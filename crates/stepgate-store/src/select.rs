@@ -27,8 +27,8 @@ use crate::search::{
     position_since, position_until,
 };
 use crate::tables::{
-    APPROVALS, ARCHIVED_RUNS, BUDGET_ACCOUNTS, CHUNKS, CURSORS, Cell, EFFECTS, EVENTS,
-    LOOSE_EVENTS, SEALED_PAYLOADS, SESSIONS, TOOL_RUNS, Table,
+    APPROVALS, ARCHIVED_RUNS, BUDGET_ACCOUNTS, CHUNKS, CURSORS, Cell, EFFECTS, ERASABLE_ARGS,
+    EVENTS, LOOSE_EVENTS, SEALED_PAYLOADS, SESSIONS, TOOL_RUNS, Table,
 };
 
 /// Parses a row.
@@ -125,6 +125,37 @@ pub(crate) fn run(run_id: RunId) -> Select<Run> {
 /// The original payload, where it is stored apart.
 pub(crate) fn sealed(run_id: RunId) -> Select<Vec<u8>> {
     by_key(SEALED_PAYLOADS, "tool_run_id", run_id, "", |cells| Ok(cells.bytes("payload")?.into()))
+}
+
+/// How many events a run has; none where it is not over.
+pub(crate) fn events_of_ended(run_id: RunId) -> Select<u64> {
+    let sql = format!(
+        "SELECT (SELECT count(*) FROM events WHERE events.tool_run_id = $1) AS number
+         FROM tool_runs WHERE tool_run_id = $1 AND NOT ({IS_UNFINISHED})"
+    );
+    Select::new(TOOL_RUNS, sql, vec![Cell::text_of(run_id)], |cells| cells.number("number"))
+}
+
+/// The erasable arguments of a run, as they are stored.
+pub(crate) fn erasable(run_id: RunId) -> Select<StoredErasable> {
+    by_key(ERASABLE_ARGS, "tool_run_id", run_id, "", stored_erasable_from)
+}
+
+/// Those of the runs after this one.
+pub(crate) fn erasable_page(after: Option<RunId>, limit: usize) -> Select<StoredErasable> {
+    let mut conditions = Conditions::default();
+    conditions.add_some("tool_run_id > #", after);
+    conditions.select(ERASABLE_ARGS, limit, stored_erasable_from, |conditions| {
+        let rows = ERASABLE_ARGS.select();
+        format!("{rows} WHERE true{conditions} ORDER BY tool_run_id LIMIT #")
+    })
+}
+
+/// A row of `erasable_args`: the run, its session, and the stored bytes.
+pub(crate) type StoredErasable = (RunId, SessionId, Vec<u8>);
+
+fn stored_erasable_from(cells: &Cells<'_>) -> Result<StoredErasable> {
+    Ok((cells.parsed("tool_run_id")?, cells.parsed("session_id")?, cells.bytes("args")?.to_vec()))
 }
 
 pub(crate) fn events_of(run_id: RunId) -> Select<LinkedEvent> {

@@ -33,9 +33,9 @@ use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::lock::locked;
 use stepgate_core::ports::{
     Alone, Announce, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets,
-    Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun,
-    LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs, SessionQuery, Sessions,
-    StepCommit, StoreError, TurnQuery, Unfinished, Writes,
+    Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables, EraseCommit,
+    EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
+    RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -508,6 +508,23 @@ impl Audits for SqliteStore {
             Err(error) => return Err(error),
         }
         Ok(found)
+    }
+}
+
+#[async_trait]
+impl Erasables for SqliteStore {
+    async fn erasable(&self, run_id: RunId) -> Result<Option<ErasableArgs>> {
+        let stored = self.readers.one(select::erasable(run_id)).await?;
+        Ok(stored.map(|stored| self.keys.erasable(stored)))
+    }
+
+    async fn erasable_page(&self, after: Option<RunId>, limit: usize) -> Result<Vec<ErasableArgs>> {
+        let stored = self.readers.all(select::erasable_page(after, limit)).await?;
+        Ok(stored.into_iter().map(|stored| self.keys.erasable(stored)).collect())
+    }
+
+    async fn erase(&self, commit: EraseCommit) -> Result<()> {
+        self.write(Write::Erase(Box::new(commit))).await.map(drop)
     }
 }
 

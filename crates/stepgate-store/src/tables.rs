@@ -46,6 +46,7 @@ impl Table {
             (_, column) if NUMBERS.split(", ").any(|number| number == column) => Kind::Number,
             (_, "payload")
             | ("chunks", "link_prev" | "link_digest" | "packed")
+            | ("erasable_args", "args")
             | ("archived_runs", "binding_digest" | "links") => Kind::Bytes,
             ("tool_runs", "tool_name") | ("approvals", "note") | ("cursors", "error") => {
                 Kind::FreeText
@@ -187,6 +188,13 @@ pub(crate) const SEALED_PAYLOADS: Table = Table {
     columns: "position, tool_run_id, payload",
 };
 
+/// Arguments that are kept apart until they are erased.
+pub(crate) const ERASABLE_ARGS: Table = Table {
+    name: "erasable_args",
+    key: "tool_run_id",
+    columns: "position, tool_run_id, session_id, args",
+};
+
 pub(crate) const CURSORS: Table =
     Table { name: "cursors", key: "name", columns: "position, name, reached, error" };
 
@@ -208,7 +216,7 @@ pub(crate) const ARCHIVED_RUNS: Table = Table {
 pub(crate) const LOOSE_EVENTS: Table = Table { key: "event_id", ..EVENTS };
 
 /// Every table of a store, except those with data of processes.
-pub(crate) const TABLES: [Table; 10] = [
+pub(crate) const TABLES: [Table; 11] = [
     SESSIONS,
     TOOL_RUNS,
     CHUNKS,
@@ -216,6 +224,7 @@ pub(crate) const TABLES: [Table; 10] = [
     EVENTS,
     EFFECTS,
     SEALED_PAYLOADS,
+    ERASABLE_ARGS,
     CURSORS,
     BUDGET_ACCOUNTS,
     ARCHIVED_RUNS,

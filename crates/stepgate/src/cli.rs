@@ -1,6 +1,7 @@
 //! The command line, with examples for every command.
 
 mod archives;
+mod erasable;
 mod backup;
 mod budget;
 mod grants;
@@ -26,6 +27,7 @@ use crate::log::LogFormat;
 pub(crate) use archives::{AddHoldArgs, ArchiveCommand, HoldCommand, HoldWhat};
 pub(crate) use backup::{BackupArgs, RestoreArgs, VerifyArgs};
 pub(crate) use budget::BudgetArgs;
+pub(crate) use erasable::{ErasableCommand, ErasableWhat, EraseArgs};
 pub(crate) use grants::{Allowance, CreateGrantArgs, GrantsArgs, GrantsCommand};
 pub(crate) use labels::{CarrierArgs, LabelsArgs, LabelsCommand};
 pub(crate) use lists::{
@@ -338,6 +340,18 @@ Examples:
   stepgate hold lift last"
     )]
     Hold(HoldCommand),
+    /// Arguments that are kept apart until you erase them.
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  stepgate erasable show last
+  stepgate erasable find --containing alice@example.org
+  stepgate erasable erase --containing alice@example.org --reason 'request 4711'
+
+Which arguments are erasable is said in the configuration: `erasable` of a tool or a tool server."
+    )]
+    Erasable(ErasableCommand),
     /// Copy store, sandbox, policies and configuration into a new directory, while the gateway serves.
     #[command(after_help = "\
 Examples:

@@ -16,6 +16,7 @@ mod find;
 mod follow;
 mod gateway;
 mod grants;
+mod erasable;
 mod holds;
 mod labels;
 mod man;
@@ -146,6 +147,7 @@ async fn on(data: &DataDir, command: Command) -> anyhow::Result<u8> {
         Command::Verify(args) => verify::verify(data, args).await,
         Command::Archive(command) => archive::archive(data, command).await.map_err(explained),
         Command::Hold(command) => holds::hold(data, command).await.map_err(explained),
+        Command::Erasable(command) => erasable::erasable(data, command).await.map_err(explained),
         Command::Backup(args) => backup::backup(data, args).await.map_err(explained),
         Command::Restore(args) => restore::restore(data, args).await.map_err(explained),
         Command::Recover => recover::recover(data).await.map_err(explained),
@@ -245,6 +247,7 @@ fn needs(command: &Command) -> (Needs, Reach) {
         | Command::Lift(_)
         | Command::Archive(_)
         | Command::Hold(_)
+        | Command::Erasable(_)
         | Command::Ready
         | Command::Recover
         | Command::Runs(_) => (Needs::Directory, Reach::Anywhere),

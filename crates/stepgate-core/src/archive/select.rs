@@ -218,7 +218,7 @@ impl Judge<'_> {
         if !cutoff.is_some_and(|cutoff| is_older(&dossier, cutoff)) {
             return Ok(None);
         }
-        let reason = if self.held.covers(&dossier.run) {
+        let reason = if self.held.covers_run(&dossier.run) {
             &mut stay.held
         } else if run.last_event > self.read_to {
             &mut stay.unread
@@ -284,7 +284,7 @@ pub async fn leave(gate: &Gate, archive: &Archive) -> Result<Left, Fault> {
     for _ in 0..TRIES_MAX {
         let system = gate.system_session().await?;
         let held = hold::in_force(&*gate.store).await?;
-        if archive.dossiers.iter().any(|dossier| held.covers(&dossier.run)) {
+        if archive.dossiers.iter().any(|dossier| held.covers_run(&dossier.run)) {
             return Ok(Left::Stayed);
         }
         let event = Event {

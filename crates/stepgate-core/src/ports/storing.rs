@@ -7,8 +7,9 @@ use async_trait::async_trait;
 
 use super::{
     Announcement, ApprovalQuery, ArchiveCommit, Audited, Counts, Cursor, Dossier, EndedQuery,
-    EndedRun, EventQuery, KeptRun, LinkedEvent, Moment, Node, Place, PlacedEvent, Recollection,
-    RunQuery, SessionQuery, StepCommit, StoreError, TurnQuery, Unfinished, Unreached,
+    EndedRun, ErasableArgs, EraseCommit, EventQuery, KeptRun, LinkedEvent, Moment, Node, Place,
+    PlacedEvent, Recollection, RunQuery, SessionQuery, StepCommit, StoreError, TurnQuery,
+    Unfinished, Unreached,
 };
 use crate::approval::Approval;
 use crate::archived::ArchivedRun;
@@ -38,6 +39,7 @@ pub trait Store:
     + Cursors
     + Audits
     + Archives
+    + Erasables
     + Nodes
 {
     /// Appends one entry to a trace whose run is open: the one-entry form of `commit`.
@@ -87,6 +89,7 @@ impl<T> Store for T where
         + Cursors
         + Audits
         + Archives
+        + Erasables
         + Nodes
 {
 }
@@ -312,6 +315,24 @@ pub trait Archives: Send + Sync {
 
     /// What is kept of archived runs, after a position, in the order of their commits, each with the binding of its key.
     async fn archived_page(&self, after: u64, limit: usize) -> Result<Vec<KeptRun>, StoreError>;
+}
+
+/// Arguments that are kept apart until they are erased.
+#[async_trait]
+pub trait Erasables: Send + Sync {
+    /// Those of a run.
+    async fn erasable(&self, run_id: RunId) -> Result<Option<ErasableArgs>, StoreError>;
+
+    /// Those of all runs after this one, in the order of their ids.
+    async fn erasable_page(
+        &self,
+        after: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<ErasableArgs>, StoreError>;
+
+    /// Erases those of runs, all or none. It is refused with STATE_CONCURRENT_EXECUTION where the system session has gone
+    /// on.
+    async fn erase(&self, commit: EraseCommit) -> Result<(), StoreError>;
 }
 
 /// Operations that differ where several processes share a store. A store that only one process can open is

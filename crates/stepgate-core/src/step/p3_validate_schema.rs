@@ -40,11 +40,11 @@ pub(super) fn validate_schema(
 ) -> Result<ValidatedProposal, Failure> {
     let fields = fields(trail, object)?;
     // Before any check can refuse the proposal: a refused proposal is stored too.
-    let written = redacted(gate, &fields);
-    if let Some(written) = &written {
-        trail.seal(&fields, written);
+    let redacted = redacted(gate, &fields);
+    if let Some(Redacted { written, erasable }) = &redacted {
+        trail.seal(&fields, written, erasable.as_ref());
     }
-    proposal(fields, written)
+    proposal(fields, redacted.map(|redacted| redacted.written))
 }
 
 /// A proposal that was accepted before, from its stored form.
@@ -63,12 +63,20 @@ fn fields(trail: &mut Trail, object: ProposalObject) -> Result<Map<String, Value
     Ok(fields)
 }
 
+/// Arguments with redaction applied.
+struct Redacted {
+    written: Map<String, Value>,
+    /// Those that the store keeps apart.
+    erasable: Option<Map<String, Value>>,
+}
+
 /// The arguments with redaction applied, where the tool has redacted arguments.
-fn redacted(gate: &Gate, fields: &Map<String, Value>) -> Option<Map<String, Value>> {
+fn redacted(gate: &Gate, fields: &Map<String, Value>) -> Option<Redacted> {
     let name = ToolName::parse(fields.get("action")?.as_str()?).ok()?;
     let args = fields.get("args")?.as_object()?;
-    let written = gate.tools.tool(&name)?.redact(args);
-    (written != *args).then_some(written)
+    let tool = gate.tools.tool(&name)?;
+    let written = tool.redact(args);
+    (written != *args).then(|| Redacted { written, erasable: tool.erasable_of(args) })
 }
 
 fn proposal(

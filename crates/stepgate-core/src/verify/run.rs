@@ -130,6 +130,7 @@ fn part(event_type: EventType) -> Part {
         | EventType::ApprovalRequested
         | EventType::GrantUsed
         | EventType::BudgetReserved
+        | EventType::ErasableStored
         | EventType::PolicyDiffers => Part::Opens,
         EventType::ToolSucceeded | EventType::ToolFailed | EventType::PolicyViolation => {
             Part::Closes
@@ -167,7 +168,8 @@ fn part(event_type: EventType) -> Part {
         | EventType::StopLifted
         | EventType::RunsArchived
         | EventType::HoldMade
-        | EventType::HoldLifted => Part::Other,
+        | EventType::HoldLifted
+        | EventType::ErasableErased => Part::Other,
     }
 }
 

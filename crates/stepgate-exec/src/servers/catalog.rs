@@ -132,7 +132,7 @@ impl Catalog {
         if arguments.is_empty() || self.entries.values().any(is_unreadable) {
             return Ok(());
         }
-        let mut redacted = spec.tool.redacted.iter().flatten();
+        let mut redacted = spec.tool.hidden();
         let is_known = |name: &&String| arguments.iter().any(|arguments| arguments.has(name));
         let Some(argument) = redacted.find(|name| !is_known(name)) else { return Ok(()) };
         let known: BTreeSet<&String> =
@@ -257,7 +257,8 @@ fn state(spec: &ServerSpec, definition: &Definition, pins: &Pins) -> Result<Stat
         delivery,
         definition_digest,
         standing,
-        redacted: said.redacted.unwrap_or_default(),
+        redacted: said.hidden().cloned().collect(),
+        erasable: said.erasable.unwrap_or_default(),
         flow: Flow {
             is_undeclared: said.reads.is_none() && said.sends.is_none(),
             reads: said.reads.unwrap_or_default(),
@@ -277,8 +278,7 @@ fn state(spec: &ServerSpec, definition: &Definition, pins: &Pins) -> Result<Stat
 
 /// The tool must have each argument that its own table redacts.
 fn check_redacted(spec: &ServerSpec, tool: &str, arguments: &Arguments) -> Result<(), StartError> {
-    let redacted = spec.tools.get(tool).and_then(|tool| tool.redacted.as_ref());
-    let mut redacted = redacted.into_iter().flatten();
+    let mut redacted = spec.tools.get(tool).into_iter().flat_map(ToolSpec::hidden);
     let Some(argument) = redacted.find(|name| !arguments.has(name)) else { return Ok(()) };
     Err(StartError::Redacted {
         server: spec.name.clone(),

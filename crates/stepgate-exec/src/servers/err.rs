@@ -37,7 +37,7 @@ pub enum StartError {
     /// The configuration redacts an argument that does not exist, so the redaction would hide nothing.
     #[error(
         "`{argument}` cannot be redacted for {}: no such argument is in the schema; correct \
-         `redacted`, which has names of arguments and not paths into them; {} {}",
+         `redacted` or `erasable`, which have names of arguments and not paths into them; {} {}",
         owner(.server, .tool.as_deref()), whose(.tool.as_deref()), named(.known)
     )]
     Redacted {

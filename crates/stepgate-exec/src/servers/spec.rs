@@ -145,6 +145,8 @@ pub struct ToolSpec {
     pub delivery: Option<DeliverySpec>,
     /// Arguments that are stored only as their digest.
     pub redacted: Option<Vec<String>>,
+    /// Arguments that the journal has only as their digest, and that the store keeps apart until they are erased.
+    pub erasable: Option<Vec<String>>,
     /// What its results bring into a session.
     pub reads: Option<BTreeSet<Label>>,
     /// What its calls carry out.
@@ -163,6 +165,11 @@ impl ToolSpec {
     /// Default timeout of a call.
     pub const TIMEOUT: Duration = Duration::from_secs(60);
 
+    /// The arguments that the journal has only as their digest.
+    pub fn hidden(&self) -> impl Iterator<Item = &String> {
+        self.redacted.iter().chain(&self.erasable).flatten()
+    }
+
     /// The tool's settings, with the server's where the tool has none.
     fn or(&self, server: &Self) -> Self {
         Self {
@@ -171,6 +178,7 @@ impl ToolSpec {
             timeout: self.timeout.or(server.timeout),
             delivery: self.delivery.clone().or_else(|| server.delivery.clone()),
             redacted: self.redacted.clone().or_else(|| server.redacted.clone()),
+            erasable: self.erasable.clone().or_else(|| server.erasable.clone()),
             reads: self.reads.clone().or_else(|| server.reads.clone()),
             sends: self.sends.clone().or_else(|| server.sends.clone()),
             memory: self.memory.clone().or_else(|| server.memory.clone()),

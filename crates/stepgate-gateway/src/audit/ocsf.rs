@@ -133,6 +133,7 @@ fn kind(event_type: EventType) -> Kind {
         EventType::HoldMade => managed(CREATE, "hold"),
         EventType::HoldLifted => managed(DELETE, "hold"),
         EventType::RunsArchived => managed(CREATE, "archive"),
+        EventType::ErasableErased => managed(DELETE, "arguments"),
         EventType::SessionOpened => managed(CREATE, "session"),
         EventType::ToolAccepted => managed(UPDATE, "tool"),
         EventType::PolicyLoaded => managed(UPDATE, "policy"),
@@ -159,6 +160,7 @@ fn kind(event_type: EventType) -> Kind {
         | EventType::LabelAdded
         | EventType::LabelRemoved
         | EventType::UserRequest
+        | EventType::ErasableStored
         | EventType::PolicyDiffers
         | EventType::TurnOpened
         | EventType::TurnAnswered

@@ -12,6 +12,7 @@ use stepgate_core::approval::Approval;
 use stepgate_core::archive::RunsArchived;
 use stepgate_core::budget::Charge;
 use stepgate_core::digest::Digest;
+use stepgate_core::erasable::{ErasableErased, ErasableStored};
 use stepgate_core::event::{Event, EventType, payload};
 use stepgate_core::grant::Grant;
 use stepgate_core::hold::HoldOrder;
@@ -118,6 +119,8 @@ fn payload_schema(event_type: EventType, generator: &mut SchemaGenerator) -> Sch
         EventType::RunsArchived => generator.subschema_for::<RunsArchived>(),
         EventType::HoldMade => generator.subschema_for::<HoldOrder>(),
         EventType::HoldLifted => generator.subschema_for::<payload::HoldLifted>(),
+        EventType::ErasableStored => generator.subschema_for::<ErasableStored>(),
+        EventType::ErasableErased => generator.subschema_for::<ErasableErased>(),
         EventType::ToolReplayed => generator.subschema_for::<payload::ToolReplayed>(),
         EventType::ToolRedispatched => generator.subschema_for::<payload::ToolRedispatched>(),
         EventType::RunRecovered => generator.subschema_for::<payload::RunRecovered>(),

@@ -14,9 +14,9 @@ use stepgate_core::ids::{
 };
 use stepgate_core::journal::{ExecutionState, StateCode, Tail};
 use stepgate_core::ports::{
-    ApprovalChange, ApprovalQuery, Counts, Dossier, EndedQuery, EndedRun, EventQuery, KeptRun,
-    KeyChange, LinkedEvent, OriginalPayload, PlacedEvent, Recollection, RunQuery, SessionQuery,
-    TurnQuery, Unfinished,
+    ApprovalChange, ApprovalQuery, Counts, Dossier, EndedQuery, EndedRun, ErasableArgs, EventQuery,
+    KeptRun, KeyChange, LinkedEvent, OriginalPayload, Place, PlacedEvent, Recollection, RunQuery,
+    SessionQuery, TurnQuery, Unfinished,
 };
 use stepgate_core::record::Record;
 use stepgate_core::run::{Run, Status};
@@ -46,6 +46,8 @@ pub(super) struct Data {
     pub(super) loose: Vec<(u64, LinkedEvent)>,
     /// What is kept of archived runs, in the order of their commits.
     pub(super) archived: Vec<KeptRun>,
+    /// Arguments that are kept apart until they are erased.
+    pub(super) erasable: BTreeMap<RunId, ErasableArgs>,
     /// How much of each account of a budget is used.
     pub(super) accounts: BTreeMap<Account, Decimal>,
 }
@@ -93,6 +95,13 @@ impl Data {
         }
         for run in rows.archived {
             self.take_out(run);
+        }
+        if let Some((Place { run_id, session_id }, arguments)) = rows.erasable {
+            let args = Ok(OriginalPayload::Known(Arc::from(arguments)));
+            self.erasable.insert(run_id, ErasableArgs { run_id, session_id, args });
+        }
+        for run_id in rows.erased {
+            self.erasable.remove(run_id);
         }
         for change in &rows.accounts {
             self.accounts.insert(change.account.clone(), change.after);

@@ -214,9 +214,9 @@ pub(super) fn approval_is_open(commit: &StepCommit, view: &mut impl View) -> Res
 /// The original payload must be stored apart when its run is opened: later, the row would already have had
 /// it in plain text.
 pub(super) fn sealed_with_its_run(commit: &StepCommit) -> Result<()> {
-    if commit.sealed.is_some() && commit.open.is_none() {
-        let detail =
-            format!("run {} is open, and its payload not to be sealed", commit.place.run_id);
+    if (commit.sealed.is_some() || commit.erasable.is_some()) && commit.open.is_none() {
+        let run_id = commit.place.run_id;
+        let detail = format!("run {run_id} is open, and its payload not to be kept apart");
         return Err(refusal(StateCode::InvalidTransition, detail));
     }
     Ok(())

@@ -144,6 +144,7 @@ impl Facts {
                 }
                 Write::Event(event) | Write::Session(_, event) => (event.session_id, event.run_id),
                 Write::Archive(commit) => (commit.event.session_id, None),
+                Write::Erase(commit) => (commit.event.session_id, None),
             };
             if let Some(chain) = self.chains.get(&session_id) {
                 known.chains.insert(session_id, *chain);
@@ -305,6 +306,7 @@ impl Needs {
                     commit.runs.iter().for_each(|run| add_session(run.session_id));
                 }
             }
+            Write::Erase(commit) => add_session(commit.event.session_id),
             Write::Step(step) => {
                 let commit = step.commit();
                 let run_id = commit.place.run_id;

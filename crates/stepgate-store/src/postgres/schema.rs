@@ -27,6 +27,7 @@ pub(super) const MIGRATIONS: [&str; 12] = [
     include_str!("migrations/V0010__chunks.sql"),
     include_str!("migrations/V0011__chunks_alone.sql"),
     include_str!("migrations/V0012__archives.sql"),
+    include_str!("migrations/V0013__erasable.sql"),
 ];
 
 /// The version at which rows are moved into chunks, before the next migration.

@@ -13,15 +13,15 @@ use super::columns::{arrays, by_column};
 use super::link::{IS_KEPT, Query};
 use super::listen::CHANNEL;
 use crate::new_rows::{
-    GIVEN_OF_ARCHIVED, account_row, approval_row, archived_row, binding_row, chunk_row, event_row,
-    run_row, sealed_row, session_row,
+    GIVEN_OF_ARCHIVED, account_row, approval_row, archived_row, binding_row, chunk_row,
+    erasable_row, event_row, run_row, sealed_row, session_row,
 };
 use crate::plan::{AccountChange, Chain, NewRun, Rows, SealedChange};
 use crate::search::IS_UNFINISHED;
 use crate::select::{self, Engine};
 use crate::tables::{
-    APPROVALS, ARCHIVED_RUNS, BUDGET_ACCOUNTS, CHUNKS, Cell, EFFECTS, EVENTS, SEALED_PAYLOADS,
-    SESSIONS, TOOL_RUNS, Table, integer,
+    APPROVALS, ARCHIVED_RUNS, BUDGET_ACCOUNTS, CHUNKS, Cell, EFFECTS, ERASABLE_ARGS, EVENTS,
+    SEALED_PAYLOADS, SESSIONS, TOOL_RUNS, Table, integer,
 };
 
 /// The plan of one write.
@@ -90,7 +90,11 @@ pub(super) fn statements(planned: &[Planned<'_>], moved: &[Moved], stamp: Stamp)
         }
     }
     add(insert(&SEALED_PAYLOADS, kept));
-    add(erasures(erased));
+    add(erasures(&SEALED_PAYLOADS, erased));
+    let stored = rows().filter_map(|rows| rows.erasable);
+    add(insert(&ERASABLE_ARGS, stored.map(|(place, args)| erasable_row(place, args)).collect()));
+    let erased = rows().flat_map(|rows| rows.erased).map(ToString::to_string).collect();
+    add(erasures(&ERASABLE_ARGS, erased));
     let archived: Vec<&ArchivedRun> = rows().flat_map(|rows| rows.archived).collect();
     archived_runs(&archived).into_iter().for_each(|query| add(Some(query)));
     add(tellings(planned, stamp));
@@ -221,11 +225,12 @@ fn events(rows: Vec<Vec<Cell<'_>>>) -> Option<Query> {
 }
 
 /// After the runs have ended: before that, a trigger refuses.
-fn erasures(run_ids: Vec<String>) -> Option<Query> {
-    let sql = "WITH gone AS (
-                 DELETE FROM sealed_payloads WHERE tool_run_id = ANY($1::text[]) RETURNING 1)
-               SELECT stepgate_expect('sealed_payloads', count(*), cardinality($1::text[]))
-               FROM gone";
+fn erasures(table: &Table, run_ids: Vec<String>) -> Option<Query> {
+    let name = table.name;
+    let sql = format!(
+        "WITH gone AS (DELETE FROM {name} WHERE tool_run_id = ANY($1::text[]) RETURNING 1)
+         SELECT stepgate_expect('{name}', count(*), cardinality($1::text[])) FROM gone"
+    );
     (!run_ids.is_empty()).then(|| Query::new(sql, vec![Box::new(run_ids)]))
 }
 

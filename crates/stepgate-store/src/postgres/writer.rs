@@ -58,7 +58,7 @@ impl Job {
     fn run_id(&self) -> Option<RunId> {
         match &self.write {
             Write::Step(step) => Some(step.commit().place.run_id),
-            Write::Event(_) | Write::Session(..) | Write::Archive(_) => None,
+            Write::Event(_) | Write::Session(..) | Write::Archive(_) | Write::Erase(_) => None,
         }
     }
 }
@@ -479,7 +479,9 @@ fn next_batch(waiting: &mut VecDeque<Job>, batch_jobs_max: usize) -> Vec<Job> {
 fn fence(job: &Job, facts: &Facts, incarnation: Incarnation) -> Result<Option<Ownership>> {
     let commit = match &job.write {
         Write::Step(step) => step.commit(),
-        Write::Event(_) | Write::Session(..) | Write::Archive(_) => return Ok(None),
+        Write::Event(_) | Write::Session(..) | Write::Archive(_) | Write::Erase(_) => {
+            return Ok(None);
+        }
     };
     let run_id = commit.place.run_id;
     let Some(held) = facts.ownership(run_id).filter(|_| commit.open.is_none()) else {

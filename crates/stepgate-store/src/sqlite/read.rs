@@ -13,7 +13,6 @@ use crate::chunk::Chunk;
 use crate::payload_keys::PayloadKeys;
 use crate::plan::{Chain, Trace};
 use crate::rows::chain_from;
-use crate::search::IS_UNFINISHED;
 use crate::select::{self, Select};
 use crate::tables::{Cell, SESSIONS, TOOL_RUNS};
 
@@ -51,16 +50,6 @@ fn tail(connection: &Connection, run_id: RunId) -> Result<Tail> {
 pub(super) fn has_checkpoint(connection: &Connection, run_id: RunId, number: u64) -> Result<bool> {
     let numbers = all(connection, select::checkpoint_numbers(run_id))?;
     Ok(numbers.iter().flatten().any(|there| *there == number))
-}
-
-/// How many events a run has; none where it is not over.
-pub(super) fn events_of_ended(connection: &Connection, run_id: RunId) -> Result<Option<u64>> {
-    let sql = format!(
-        "SELECT (SELECT count(*) FROM events WHERE events.tool_run_id = $1) AS number
-         FROM tool_runs WHERE tool_run_id = $1 AND NOT ({IS_UNFINISHED})"
-    );
-    let values = vec![Cell::text_of(run_id)];
-    one(connection, Select::new(TOOL_RUNS, sql, values, |cells| cells.number("number")))
 }
 
 /// Whether a key is bound, found in the index alone.
@@ -118,7 +107,7 @@ pub(super) fn sealed(
     }
     let run_id = run.arrival.run_id;
     let stored = one(connection, select::sealed(run_id))?;
-    stored.map(|stored| keys.open(run_id, stored)).transpose()
+    Ok(stored.map(|stored| keys.open(run_id, stored)).transpose()?)
 }
 
 /// Everything that commits have added to a trace.

@@ -32,6 +32,7 @@ const MIGRATIONS: [&str; 11] = [
     include_str!("migrations/V0009__chunks.sql"),
     include_str!("migrations/V0010__chunks_alone.sql"),
     include_str!("migrations/V0011__archives.sql"),
+    include_str!("migrations/V0012__erasable.sql"),
 ];
 
 /// The version at which rows are moved into chunks, before the next migration.

@@ -10,13 +10,13 @@ use stepgate_core::run::{Ending, Status};
 
 use super::cells::into_values;
 use crate::new_rows::{
-    GIVEN_OF_ARCHIVED, account_row, approval_row, archived_row, binding_row, chunk_row, event_row,
-    run_row, sealed_row, session_row,
+    GIVEN_OF_ARCHIVED, account_row, approval_row, archived_row, binding_row, chunk_row,
+    erasable_row, event_row, run_row, sealed_row, session_row,
 };
 use crate::plan::{AccountChange, Chain, Rows, RunChange, SealedChange};
 use crate::tables::{
-    APPROVALS, BUDGET_ACCOUNTS, CHUNKS, Cell, EFFECTS, EVENTS, SEALED_PAYLOADS, SESSIONS,
-    TOOL_RUNS, Table, integer,
+    APPROVALS, BUDGET_ACCOUNTS, CHUNKS, Cell, EFFECTS, ERASABLE_ARGS, EVENTS, SEALED_PAYLOADS,
+    SESSIONS, TOOL_RUNS, Table, integer,
 };
 
 /// The statements of one batch; each is looked up once, however many rows it writes.
@@ -96,6 +96,13 @@ pub(super) fn rows(statements: &mut Statements<'_>, rows: &Rows<'_>) -> Result<(
     }
     for run in rows.archived {
         take_out(statements, run)?;
+    }
+    if let Some((place, arguments)) = rows.erasable {
+        statements.insert(&ERASABLE_ARGS, erasable_row(place, arguments))?;
+    }
+    for run_id in rows.erased {
+        let sql = "DELETE FROM erasable_args WHERE tool_run_id = ?1";
+        statements.execute(sql, [run_id.to_string()])?;
     }
     match rows.sealed {
         Some(SealedChange::Keep(run_id, payload)) => {

@@ -320,6 +320,7 @@ impl Writing {
             };
             has_written |= !rows.is_empty();
             has_erased |= matches!(rows.sealed, Some(SealedChange::Erase(_)));
+            has_erased |= !rows.erased.is_empty();
             has_loose |= rows.events.iter().any(|(event, _)| event.run_id.is_none());
             write::rows(&mut statements, &rows).map_err(error::while_open)?;
             looking.note(&rows);
@@ -516,7 +517,7 @@ impl View for Looking<'_> {
 
     fn changed_run(&mut self, runs: &[ArchivedRun]) -> Result<Option<RunId>> {
         for run in runs {
-            if read::events_of_ended(self.connection, run.run_id)? != Some(run.events) {
+            if one(self.connection, select::events_of_ended(run.run_id))? != Some(run.events) {
                 return Ok(Some(run.run_id));
             }
         }

@@ -65,6 +65,9 @@ pub(crate) struct ServerConfig {
     status_tool: Option<String>,
     /// Arguments that are journalled as their digest only.
     redacted: Option<Vec<String>>,
+    /// Arguments that are journalled as their digest only, and that the store keeps apart, encrypted, until an operator
+    /// erases them.
+    erasable: Option<Vec<String>>,
     /// What the results of its tools bring into a session, as labels that policies see: `["untrusted"]`.
     reads: Option<BTreeSet<Label>>,
     /// What calls of its tools carry out: `["egress"]`. A tool that only reads can do that, by its arguments.
@@ -115,6 +118,9 @@ pub(crate) struct ToolConfig {
     status_tool: Option<String>,
     /// Arguments that are journalled as their digest only.
     redacted: Option<Vec<String>>,
+    /// Arguments that are journalled as their digest only, and that the store keeps apart, encrypted, until an operator
+    /// erases them.
+    erasable: Option<Vec<String>>,
     /// What its results bring into a session, as labels that policies see: `["untrusted"]`.
     reads: Option<BTreeSet<Label>>,
     /// What its calls carry out: `["egress"]`.
@@ -258,8 +264,8 @@ impl ServerConfig {
 
     /// Whether any of its tools may have redacted arguments.
     pub(super) fn has_redacted(&self) -> bool {
-        let of_tools = self.tools.values().map(|tool| &tool.redacted);
-        of_tools.chain([&self.redacted]).flatten().any(|names| !names.is_empty())
+        let of_tools = self.tools.values().flat_map(|tool| [&tool.redacted, &tool.erasable]);
+        of_tools.chain([&self.redacted, &self.erasable]).flatten().any(|names| !names.is_empty())
     }
 
     /// What holds for all of its tools.
@@ -271,6 +277,7 @@ impl ServerConfig {
             in_doubt: self.in_doubt,
             status_tool: self.status_tool.clone(),
             redacted: self.redacted.clone(),
+            erasable: self.erasable.clone(),
             reads: self.reads.clone(),
             sends: self.sends.clone(),
             memory: self.memory.clone(),
@@ -336,6 +343,7 @@ impl ToolConfig {
             timeout: self.timeout_ms.map(Duration::from_millis),
             delivery: self.delivery()?,
             redacted: self.redacted.clone(),
+            erasable: self.erasable.clone(),
             reads: self.reads.clone(),
             sends: self.sends.clone(),
             memory: self.memory.clone(),

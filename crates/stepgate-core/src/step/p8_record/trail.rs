@@ -15,6 +15,7 @@ use crate::approval::{Approval, ApprovalStatus};
 use crate::budget::{BudgetChange, Charge, OverBudget};
 use crate::call::Call;
 use crate::digest::Digest;
+use crate::erasable::{self, ErasableStored};
 use crate::event::payload::{self, Request};
 use crate::event::{self, Event, EventType};
 use crate::failure::Failure;
@@ -75,6 +76,8 @@ pub(in crate::step) struct Trail {
     error_said: Option<String>,
     /// The original payload, where some of its arguments are redacted.
     sealed: Option<Arc<[u8]>>,
+    /// The erasable arguments.
+    erasable: Option<Map<String, Value>>,
 }
 
 /// Who asks, and in which session.
@@ -114,6 +117,7 @@ impl Trail {
             request,
             error_said: None,
             sealed: None,
+            erasable: None,
         }
     }
 
@@ -193,7 +197,9 @@ impl Trail {
         &mut self,
         fields: &Map<String, Value>,
         written: &Map<String, Value>,
+        erasable: Option<&Map<String, Value>>,
     ) {
+        self.erasable = erasable.cloned();
         let args = Value::Object(written.clone());
         let mut fields = fields.clone();
         fields.insert("args".into(), args.clone());
@@ -207,6 +213,14 @@ impl Trail {
         }
         self.sealed = Some(std::mem::replace(kept, payload.into_bytes().into()));
         self.read.args = Some(args);
+    }
+
+    /// Notes which arguments the store keeps apart. From here on the run is recorded with its arguments.
+    pub(in crate::step) fn note_erasable(&mut self, gate: &Gate) {
+        if let Some(erasable) = &self.erasable {
+            let arguments = erasable.keys().cloned().collect();
+            self.note(gate, EventType::ErasableStored, ErasableStored { arguments });
+        }
     }
 
     /// Adds an event; it becomes durable with the next commit.
@@ -454,6 +468,7 @@ impl Trail {
             budgets: std::mem::take(&mut self.budget_changes),
             events: self.events.iter().skip(self.events_committed).cloned().collect(),
             sealed: self.sealed.clone().filter(|_| !self.is_open),
+            erasable: self.erasable.clone().filter(|_| !self.is_open).map(stored_erasable),
             ..StepCommit::at(place)
         }
     }
@@ -494,6 +509,7 @@ impl Trail {
         if self.is_open {
             return;
         }
+        self.erasable = None;
         let came = self.sealed.take().unwrap_or_else(|| Arc::clone(&self.arrival.payload.bytes));
         let mut kept = Map::new();
         let read = [
@@ -586,6 +602,10 @@ impl Trail {
             (error, _) => Stop::Fault(Fault::Store(error)),
         }
     }
+}
+
+fn stored_erasable(erasable: Map<String, Value>) -> Arc<[u8]> {
+    erasable::text_of(erasable).into_bytes().into()
 }
 
 /// What an event says that the call took from a budget.

@@ -51,7 +51,7 @@ fn only_an_argument_that_there_is_can_be_redacted() {
     let tool = |name: &str| {
         format!(
             "`{name}` cannot be redacted for the tool `door.open`: no such argument is in the schema; \
-             correct `redacted`, which has names of arguments and not paths into them; it has `auth`, \
+             correct `redacted` or `erasable`, which have names of arguments and not paths into them; it has `auth`, \
              `pin`"
         )
     };
@@ -59,7 +59,7 @@ fn only_an_argument_that_there_is_can_be_redacted() {
     // Another tool has it, but this table is not for that tool.
     check(&[], &["pin", "key"], Some(&tool("key")));
     let server = "`nosuch` cannot be redacted for any tool of the server `door`: no such argument is in \
-                  the schema; correct `redacted`, which has names of arguments and not paths into them; \
+                  the schema; correct `redacted` or `erasable`, which have names of arguments and not paths into them; \
                   they have `auth`, `key`, `pin`";
     check(&["key", "nosuch"], &[], Some(server));
 }

@@ -42,6 +42,8 @@ fn shared() -> Vec<String> {
         select::run(run_id).sql,
         select::sealed(run_id).sql,
         select::events_of(run_id).sql,
+        select::events_of_ended(run_id).sql,
+        select::erasable(run_id).sql,
         select::event(ArtifactId::new(id)).sql,
         select::account(&account).sql,
     ]

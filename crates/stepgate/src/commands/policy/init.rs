@@ -217,7 +217,7 @@ fn shapes(specs: &[ServerSpec], tools: &[FoundTool]) -> Vec<ToolShape> {
             name: tool.name.clone(),
             mode: said.mode?,
             input_schema: tool.input_schema.clone(),
-            redacted: said.redacted.unwrap_or_default(),
+            redacted: said.hidden().cloned().collect(),
             flow: Flow {
                 is_undeclared: said.reads.is_none() && said.sends.is_none(),
                 reads: said.reads.unwrap_or_default(),

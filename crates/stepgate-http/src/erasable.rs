@@ -1,0 +1,123 @@
+//! `/v1/erasable`: arguments that are kept apart until an operator erases them.
+
+use axum::Json;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use stepgate_core::erasable::{self, ErasableErased, ErasableTarget, Found};
+use stepgate_core::ids::{ArtifactId, PrincipalId, RunId};
+use stepgate_core::json::{Map, Value};
+use stepgate_core::time::Timestamp;
+
+use super::approvals::checked;
+use super::{Id, JsonBody, Operator, Problem};
+
+/// The erasable arguments of a run.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ErasableObject {
+    run_id: RunId,
+    /// The arguments; none where they are erased.
+    arguments: Option<Map<String, Value>>,
+    /// Who erased them, where an operator has.
+    erased: Option<ErasureObject>,
+}
+
+/// An erasure.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Erasure")]
+pub(super) struct ErasureObject {
+    /// The event that records it.
+    event_id: ArtifactId,
+    erased_at: Timestamp,
+    erased_by: PrincipalId,
+    reason: String,
+}
+
+/// The erasable arguments of a run, or who erased them.
+pub(super) async fn show(
+    Operator(app, _): Operator,
+    Id(run_id): Id<RunId>,
+) -> Result<Json<ErasableObject>, Problem> {
+    let store = &*app.service.gate.store;
+    if let Some(row) = store.erasable(run_id).await? {
+        let arguments = row.arguments().map_err(|error| Problem::state(&error))?;
+        let locked = || Problem::conflict("they are encrypted under a key that is not here");
+        let arguments = Some(arguments.ok_or_else(locked)?);
+        return Ok(Json(ErasableObject { run_id, arguments, erased: None }));
+    }
+    let erasure = erasable::erasure_of(store, run_id).await?.ok_or_else(Problem::not_found)?;
+    let (event, ErasableErased { erased_by, reason, .. }) = erasure;
+    let (event_id, erased_at) = (event.event_id, event.ts);
+    let erased = Some(ErasureObject { event_id, erased_at, erased_by, reason });
+    Ok(Json(ErasableObject { run_id, arguments: None, erased }))
+}
+
+/// The runs that an order to erase is about.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct FoundErasable {
+    /// Their arguments can be erased, or were erased now.
+    runs: Vec<RunId>,
+    /// A hold covers them: they keep their arguments.
+    held: Vec<RunId>,
+    /// Their steps are not over, and need their arguments.
+    open: Vec<RunId>,
+    /// Their arguments cannot be read, so whether they contain the text is not known.
+    unreadable: Vec<RunId>,
+}
+
+impl From<Found> for FoundErasable {
+    fn from(Found { runs, held, open, unreadable }: Found) -> Self {
+        Self { runs, held, open, unreadable }
+    }
+}
+
+/// Which erasable arguments are looked for.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FindErasable {
+    /// Which ones.
+    #[schemars(required, with = "ErasableTarget")]
+    target: Option<ErasableTarget>,
+}
+
+/// Finds runs with erasable arguments. Nothing changes.
+pub(super) async fn find(
+    Operator(app, _): Operator,
+    JsonBody(FindErasable { target }): JsonBody<FindErasable>,
+) -> Result<Json<FoundErasable>, Problem> {
+    let found = erasable::find(&*app.service.gate.store, &meant(target)?).await?;
+    Ok(Json(found.into()))
+}
+
+/// Which erasable arguments to erase.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Erase {
+    /// Which ones.
+    #[schemars(required, with = "ErasableTarget")]
+    target: Option<ErasableTarget>,
+    /// Why; it is recorded.
+    #[schemars(required, with = "String")]
+    reason: Option<String>,
+}
+
+/// Erases arguments for good.
+pub(super) async fn erase(
+    Operator(app, caller): Operator,
+    JsonBody(Erase { target, reason }): JsonBody<Erase>,
+) -> Result<Json<FoundErasable>, Problem> {
+    let target = meant(target)?;
+    let reason = checked(reason)?.ok_or_else(|| Problem::malformed("`reason` must say why"))?;
+    let gate = &app.service.gate;
+    let erased = erasable::erase(gate, &target, &reason, &caller.principal_id).await?;
+    Ok(Json(erased.into()))
+}
+
+fn meant(target: Option<ErasableTarget>) -> Result<ErasableTarget, Problem> {
+    match target {
+        Some(ErasableTarget::Containing(text)) if text.is_empty() => {
+            Err(Problem::malformed("`containing` must not be empty: every text contains that"))
+        }
+        Some(target) => Ok(target),
+        None => Err(Problem::malformed("`target` must say which erasable arguments are meant")),
+    }
+}
