@@ -32,8 +32,8 @@ pub use acting::{
 };
 pub use deciding::{ApprovalNeed, Payer, Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
 pub use storing::{
-    Alone, Approvals, Archives, Audits, Budgets, Cursors, Events, Journals, Locks, Nodes, Runs,
-    Sessions, Store, Writes,
+    Alone, Approvals, Archives, Audits, Budgets, Cursors, Erasables, Events, Journals, Locks,
+    Nodes, Runs, Sessions, Store, Writes,
 };
 
 /// Clock and random ids, and who is asking.

@@ -308,7 +308,7 @@ type Document = Map<String, Value>;
 /// Routes that only read.
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn read_routes() -> Vec<Route> {
-    use Access::{Public, Reader, Watcher};
+    use Access::{Operator, Public, Reader, Watcher};
     vec![
         get("/v1/runs", Reader, runs::list)
             .named("list_runs", "Runs, newest first")

@@ -336,6 +336,7 @@ fn stand_in(tool: &ToolShape) -> Tool {
         definition_digest: tool.definition_digest,
         standing: Standing::Gone,
         redacted: tool.redacted.clone(),
+        erasable: Vec::new(),
         flow: tool.flow.clone(),
         contract: Arc::new(Uncallable),
     }

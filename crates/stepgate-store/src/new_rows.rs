@@ -10,6 +10,7 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{IdempotencyKey, PrincipalId, RunId};
 use stepgate_core::journal::{Appended, Checkpoint};
 use stepgate_core::json::canonical;
+use stepgate_core::ports::Place;
 use stepgate_core::record::Record;
 use stepgate_core::session::{Head, Link, LinkKind, Session};
 

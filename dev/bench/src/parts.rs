@@ -149,6 +149,7 @@ fn tool(shape: &ToolShape) -> Arc<Tool> {
         definition_digest: shape.definition_digest,
         standing: Standing::Accepted,
         redacted: Vec::new(),
+        erasable: Vec::new(),
         flow: shape.flow.clone(),
         contract: Arc::new(AnyArgs),
     })

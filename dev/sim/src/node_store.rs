@@ -19,9 +19,10 @@ use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateCode, St
 use stepgate_core::lease::{Claim, Claiming, Holder, Incarnation, Lease, Sending, taken_over};
 use stepgate_core::ports::{
     Announcement, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets,
-    Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, EventQuery, Events, Journals, KeptRun,
-    LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent, Recollection, RunQuery, Runs,
-    SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Unreached, Writes,
+    Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables, EraseCommit,
+    EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent,
+    Recollection, RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery,
+    Unfinished, Unreached, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -730,6 +731,26 @@ impl Audits for NodeStore {
 
     async fn damage(&self) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
+    }
+}
+
+/// No operator of a simulation erases anything.
+#[async_trait]
+impl Erasables for NodeStore {
+    async fn erasable(&self, run_id: RunId) -> Result<Option<ErasableArgs>, StoreError> {
+        self.read("erasable", |rows| at_once(rows.erasable(run_id))).await
+    }
+
+    async fn erasable_page(
+        &self,
+        after: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<ErasableArgs>, StoreError> {
+        self.read("erasable_page", |rows| at_once(rows.erasable_page(after, limit))).await
+    }
+
+    async fn erase(&self, _: EraseCommit) -> Result<(), StoreError> {
+        Err(StoreError::Unavailable("nothing is erased in a simulation".into()))
     }
 }
 

@@ -91,6 +91,7 @@ impl Servers {
                 delivery,
                 standing: Standing::Accepted,
                 redacted,
+                erasable: Vec::new(),
                 flow: Flow::default(),
                 contract: Arc::new(AnyArgs),
                 name: name.clone(),

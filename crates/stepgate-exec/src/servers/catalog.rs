@@ -246,6 +246,7 @@ fn state(spec: &ServerSpec, definition: &Definition, pins: &Pins) -> Result<Stat
     let Ok(name) = ToolName::of(&spec.name, &definition.name) else {
         return Err(unusable("a proposal cannot spell its name".to_owned()));
     };
+    let redacted = said.hidden().cloned().collect();
     let delivery = delivery(spec, &definition.name, mode, said.delivery)?;
     let (input, output) = promises(definition).map_err(|SchemaError(why)| unusable(why))?;
     let arguments = input.arguments.clone();
@@ -257,7 +258,7 @@ fn state(spec: &ServerSpec, definition: &Definition, pins: &Pins) -> Result<Stat
         delivery,
         definition_digest,
         standing,
-        redacted: said.hidden().cloned().collect(),
+        redacted,
         erasable: said.erasable.unwrap_or_default(),
         flow: Flow {
             is_undeclared: said.reads.is_none() && said.sends.is_none(),

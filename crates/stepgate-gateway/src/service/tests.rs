@@ -55,6 +55,7 @@ impl ToolServers for Kitchen {
             definition_digest: Digest::of(COOK),
             standing: Standing::Accepted,
             redacted: vec![],
+            erasable: Vec::new(),
             flow: Default::default(),
             contract: Arc::new(Anything),
         })]

@@ -133,6 +133,7 @@ fn server_call(args: Map<String, Value>) -> Call {
         definition_digest: Digest::ZERO,
         standing: Standing::Accepted,
         redacted: vec![],
+        erasable: Vec::new(),
         flow: Flow::default(),
         contract: Arc::new(Anything),
     };

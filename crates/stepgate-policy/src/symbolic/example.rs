@@ -224,6 +224,7 @@ impl Scene<'_, '_> {
                     definition_digest: known.shape.definition_digest,
                     standing: Standing::Accepted,
                     redacted: known.shape.redacted.clone(),
+                    erasable: Vec::new(),
                     flow: known.shape.flow.clone(),
                     contract: Arc::clone(&known.contract),
                 };

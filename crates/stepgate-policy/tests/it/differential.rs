@@ -222,6 +222,7 @@ fn known(tool: &RandomTool) -> Tool {
         definition_digest: Digest::ZERO,
         standing: Standing::Accepted,
         redacted: tool.redacted.clone(),
+        erasable: Vec::new(),
         flow: Flow::default(),
         contract: contract_of(&tool.schema()),
     }

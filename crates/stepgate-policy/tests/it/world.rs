@@ -149,6 +149,7 @@ pub(crate) fn redacting_call(
         definition_digest: shape.definition_digest,
         standing: Standing::Accepted,
         redacted: redacted.iter().map(|name| (*name).to_owned()).collect(),
+        erasable: Vec::new(),
         flow: Flow::default(),
         contract: Arc::new(Anything),
     };

@@ -151,6 +151,7 @@ fn tool(shape: &ToolShape) -> Arc<Tool> {
         definition_digest: shape.definition_digest,
         standing: Standing::Accepted,
         redacted: vec![],
+        erasable: Vec::new(),
         flow: Flow::default(),
         contract: stepgate_exec::servers::contract(&shape.input_schema).unwrap(),
     })

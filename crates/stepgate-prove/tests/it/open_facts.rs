@@ -160,6 +160,7 @@ fn a_claim_about_open_facts_is_proven_where_no_call_breaks_it_and_refuted_where_
         definition_digest: tiny.tools[0].definition_digest,
         standing: Standing::Accepted,
         redacted: vec![],
+        erasable: Vec::new(),
         flow: Flow::default(),
         contract: stepgate_exec::servers::contract(&tiny.tools[0].input_schema).unwrap(),
     });

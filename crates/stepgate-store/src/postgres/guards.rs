@@ -143,6 +143,6 @@ mod tests {
         assert_eq!(triggers["chunks_no_update"], chunks);
         assert!(triggers["sessions_fixed"].contains("kind, ts, node_id ON sessions"));
         assert!(triggers["tool_runs_final"].contains("WHEN … EXECUTE"));
-        assert_eq!(triggers.len(), 33);
+        assert_eq!(triggers.len(), 40);
     }
 }

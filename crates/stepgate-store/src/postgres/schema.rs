@@ -14,7 +14,7 @@ use crate::tables::SchemaState;
 pub(super) const TABLES_SQL: &str = include_str!("migrations/V0001__tables.sql");
 
 /// Every migration, in order: the n-th leads to version n.
-pub(super) const MIGRATIONS: [&str; 12] = [
+pub(super) const MIGRATIONS: [&str; 13] = [
     TABLES_SQL,
     include_str!("migrations/V0002__refusals.sql"),
     include_str!("migrations/V0003__nodes.sql"),

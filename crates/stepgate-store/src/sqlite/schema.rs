@@ -20,7 +20,7 @@ use crate::Result;
 pub(super) const APPLICATION_ID: i64 = 0x5347_4154;
 
 /// Every migration, in order: the n-th leads to version n.
-const MIGRATIONS: [&str; 11] = [
+const MIGRATIONS: [&str; 12] = [
     include_str!("migrations/V0001__tables.sql"),
     include_str!("migrations/V0002__refusals.sql"),
     include_str!("migrations/V0003__sealed.sql"),

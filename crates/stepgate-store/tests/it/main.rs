@@ -17,6 +17,7 @@ mod budgets;
 mod conformance;
 mod cursors;
 mod differential;
+mod erasable;
 mod faults;
 mod lease_statements;
 mod listings;

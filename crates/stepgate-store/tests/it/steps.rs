@@ -141,6 +141,7 @@ impl ToolServers for Kitchen {
             definition_digest: *self.definition.lock().unwrap(),
             standing: Standing::Accepted,
             redacted: vec![],
+            erasable: Vec::new(),
             flow: Flow::default(),
             contract: Arc::new(Anything),
         })]

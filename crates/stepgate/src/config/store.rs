@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_store::PostgresOptions;
 
+use super::servers::ServerConfig;
 use super::{CONNECTIONS_CEILING, Config, SERVE_CEILING_MS};
 
 /// Free space that is reserved for operators: a backup of a small store fits, and thousands of decisions.

@@ -111,6 +111,7 @@ fn decides(command: &Command) -> bool {
         (Some("approve" | "deny" | "chat" | "stop" | "lift"), _) => true,
         (Some("token" | "grants"), Some("create" | "revoke")) => true,
         (Some("archive"), Some("run")) | (Some("hold"), Some("add" | "lift")) => true,
+        (Some("erasable"), _) => true,
         (Some("tools"), Some("accept")) | (Some("runs"), Some("resolve")) => true,
         (_, _) => false,
     };

@@ -25,6 +25,7 @@ mod deploy;
 mod detectors;
 mod determinism;
 mod disk;
+mod erasable;
 mod docs;
 mod doctor;
 mod ecosystem;

@@ -2,6 +2,7 @@
 
 mod adversity;
 pub(crate) mod bench;
+mod erasable;
 mod own_error;
 
 use std::sync::Arc;

@@ -87,6 +87,7 @@ impl Bench {
             definition_digest: Digest::of(name.as_str()),
             standing: Standing::Accepted,
             redacted: vec!["pin".into()],
+            erasable: Vec::new(),
             flow: Flow::default(),
             contract: Arc::new(Volume),
             name: name.clone(),
