@@ -3,6 +3,7 @@
 //!
 //! An erasure is one event of the system session, in one commit with the end of the rows.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use schemars::JsonSchema;
@@ -164,11 +165,14 @@ impl Judge {
         store: &dyn Store,
         session_id: SessionId,
     ) -> Result<Option<&PrincipalId>, StoreError> {
-        if !self.principals.contains_key(&session_id) {
-            let session = store.session(session_id).await?;
-            self.principals.insert(session_id, session.map(|session| session.principal_id));
-        }
-        Ok(self.principals.get(&session_id).and_then(Option::as_ref))
+        let principal_id = match self.principals.entry(session_id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let session = store.session(session_id).await?;
+                unknown.insert(session.map(|session| session.principal_id))
+            }
+        };
+        Ok(principal_id.as_ref())
     }
 
     async fn add(
