@@ -91,7 +91,8 @@ impl Stage {
     async fn next_read_by(&self, readers: &[&str], stay: &mut Stay) -> Option<Batch> {
         let readers: Vec<_> = readers.iter().map(|it| (*it).to_owned()).collect();
         let (store, now) = (self.store(), self.gate.world.now());
-        next(store, Age::Kept(&MONTH), &readers, now, None, stay).await.unwrap()
+        let batch = next(store, Age::Kept(&MONTH), &readers, now, None, stay).await.unwrap();
+        batch.filter(|batch| !batch.is_empty())
     }
 
     /// The next archive, as its file has it.
@@ -383,6 +384,27 @@ async fn a_run_that_used_a_grant_stays_while_the_grant_is_good() {
         let age = Age::Kept(&retention);
         next(stage.store(), age, &[], stage.gate.world.now(), None, &mut stay).await.unwrap();
         assert_eq!(stay, Stay { granted, ..Stay::default() });
+    }
+}
+
+/// Of a run that is kept for long only the row is read, however often someone looks for old ones: it is not even noticed
+/// that the rest is damaged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_that_are_kept_for_long_are_not_read_each_time() {
+    let (directory, store) = conformance::sqlite().await;
+    let stage = on(store);
+    stage.read(1).await.unwrap();
+    stage.a_month_later().await;
+    let connection = rusqlite::Connection::open(directory.path().join("stepgate.db")).unwrap();
+    let damage = "DROP TRIGGER chunks_no_update; UPDATE chunks SET packed = x'00' WHERE position = 1";
+    connection.execute_batch(damage).unwrap();
+    let tool_days = BTreeMap::from([("READ_FILE".to_owned(), 3650)]);
+    for (retention, unsound) in [(Retention { tool_days, ..MONTH }, 0), (MONTH, 1)] {
+        let (age, now) = (Age::Kept(&retention), stage.gate.world.now());
+        let mut stay = Stay::default();
+        let batch = next(stage.store(), age, &[], now, None, &mut stay).await.unwrap();
+        assert!(batch.unwrap().is_empty());
+        assert_eq!(stay, Stay { unsound, ..Stay::default() });
     }
 }
 
