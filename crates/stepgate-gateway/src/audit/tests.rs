@@ -9,9 +9,11 @@ use stepgate_core::event::{Event, EventType};
 use stepgate_core::ids::{ArtifactId, SessionId};
 use stepgate_core::ports::PlacedEvent;
 use stepgate_core::time::Timestamp;
+use tokio::net::TcpListener;
 
 use super::file::LogFile;
 use super::line::{Level, line};
+use super::syslog::Syslog;
 use super::*;
 
 fn placed(event_type: EventType, payload: Value) -> PlacedEvent {
@@ -221,6 +223,24 @@ async fn two_that_write_and_rename_the_same_file_lose_no_line() {
     let mut found: Vec<_> = files.flat_map(|file| positions(&file.unwrap().path())).collect();
     found.sort_unstable();
     assert_eq!(found, (0..200).collect::<Vec<_>>());
+}
+
+/// The kernel of a server that ends a connection with bytes that nobody has read breaks it.
+#[tokio::test]
+async fn a_syslog_server_that_breaks_the_connection_may_not_have_everything() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        // By then the client has said that it sends no more.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        drop(stream);
+    });
+    let mut syslog = Syslog::new("127.0.0.1", port, false, Duration::from_secs(9)).unwrap();
+    syslog.send(&[sized(1, 99)]).await.unwrap();
+    let why = syslog.close().await.unwrap_err().why();
+    assert!(why.contains("it broke the connection"), "{why}");
+    server.await.unwrap();
 }
 
 #[tokio::test]
