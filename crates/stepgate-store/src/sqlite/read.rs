@@ -14,7 +14,6 @@ use crate::Result;
 use crate::chunk::Chunk;
 use crate::plan::{Chain, Trace};
 use crate::rows::chain_from;
-use crate::search::IS_UNFINISHED;
 use crate::select::{self, Select};
 use crate::tables::{Cell, SESSIONS, TOOL_RUNS};
 
@@ -56,12 +55,17 @@ pub(super) fn has_checkpoint(connection: &Connection, run_id: RunId, number: u64
 
 /// How many events a run has; none where it is not over.
 pub(super) fn events_of_ended(connection: &Connection, run_id: RunId) -> Result<Option<u64>> {
-    let sql = format!(
-        "SELECT (SELECT count(*) FROM events WHERE events.tool_run_id = $1) AS number
-         FROM tool_runs WHERE tool_run_id = $1 AND NOT ({IS_UNFINISHED})"
-    );
-    let values = vec![Cell::text_of(run_id)];
-    one(connection, Select::new(TOOL_RUNS, sql, values, |cells| cells.number("number")))
+    let sql = "SELECT status, (SELECT count(*) FROM events
+                               WHERE events.tool_run_id = tool_runs.tool_run_id) AS number
+               FROM tool_runs WHERE tool_run_id = $1";
+    let ended = one(
+        connection,
+        Select::new(TOOL_RUNS, sql, vec![Cell::text_of(run_id)], |cells| {
+            let is_over = cells.spelled("status", Status::parse)?.is_final();
+            Ok(is_over.then_some(cells.number("number")?))
+        }),
+    )?;
+    Ok(ended.flatten())
 }
 
 /// Whether a key is bound, found in the index alone.
