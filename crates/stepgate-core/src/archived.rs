@@ -142,7 +142,7 @@ impl NamedArchive {
         }
         let archived: RunsArchived = payload::read(&event.payload).ok()?;
         let is_its_file = archived.file == file_name(event.event_id);
-        is_its_file.then(|| Self { archive_id: event.event_id, archived, ts: event.ts })
+        is_its_file.then_some(Self { archive_id: event.event_id, archived, ts: event.ts })
     }
 }
 

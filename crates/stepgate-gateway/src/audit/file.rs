@@ -64,7 +64,8 @@ impl LogFile {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
             }
             let mut options = OpenOptions::new();
-            let file = options.read(true).append(true).create(true).mode(PRIVATE).open(&self.path)?;
+            let file =
+                options.read(true).append(true).create(true).mode(PRIVATE).open(&self.path)?;
             file.lock()?;
             // While this waited, the other may have renamed the file.
             let (locked, named) = (file.metadata()?, fs::metadata(&self.path));

@@ -396,7 +396,8 @@ async fn runs_that_are_kept_for_long_are_not_read_each_time() {
     stage.read(1).await.unwrap();
     stage.a_month_later().await;
     let connection = rusqlite::Connection::open(directory.path().join("stepgate.db")).unwrap();
-    let damage = "DROP TRIGGER chunks_no_update; UPDATE chunks SET packed = x'00' WHERE position = 1";
+    let damage =
+        "DROP TRIGGER chunks_no_update; UPDATE chunks SET packed = x'00' WHERE position = 1";
     connection.execute_batch(damage).unwrap();
     let tool_days = BTreeMap::from([("READ_FILE".to_owned(), 3650)]);
     for (retention, unsound) in [(Retention { tool_days, ..MONTH }, 0), (MONTH, 1)] {
