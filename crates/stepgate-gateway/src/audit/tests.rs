@@ -168,7 +168,7 @@ async fn a_line_that_a_crash_cut_off_is_taken_away_before_the_next() {
     let file = LogFile::new(path.clone(), 10_000, 2);
     append(&file, [1, 2]).await;
     let mut bytes = fs::read(&path).unwrap();
-    bytes.extend_from_slice(b"0000000");
+    bytes.extend_from_slice(b"cut off");
     fs::write(&path, bytes).unwrap();
     append(&file, [3]).await;
     assert_eq!(positions(&path), [1, 2, 3]);
@@ -181,7 +181,7 @@ async fn a_very_long_line_that_a_crash_cut_off_is_taken_away_as_a_whole() {
     let file = LogFile::new(path.clone(), u64::MAX, 2);
     append(&file, [1]).await;
     let mut bytes = fs::read(&path).unwrap();
-    bytes.resize(bytes.len() + 9 * 1024 * 1024, b'0');
+    bytes.resize(bytes.len() + 9 * 1024 * 1024, b'x');
     fs::write(&path, bytes).unwrap();
     append(&file, [2]).await;
     assert_eq!(positions(&path), [1, 2]);
