@@ -134,13 +134,15 @@ pub struct NamedArchive {
 }
 
 impl NamedArchive {
-    /// What an event says; none where it names no archive, or cannot be read.
+    /// What an event says; none where it names no archive, or cannot be read. The name of the file follows from the id:
+    /// any other could be a path to somewhere else.
     pub fn read(event: &Event) -> Option<Self> {
         if event.event_type != EventType::RunsArchived {
             return None;
         }
-        let archived = payload::read(&event.payload).ok()?;
-        Some(Self { archive_id: event.event_id, archived, ts: event.ts })
+        let archived: RunsArchived = payload::read(&event.payload).ok()?;
+        let is_its_file = archived.file == file_name(event.event_id);
+        is_its_file.then_some(Self { archive_id: event.event_id, archived, ts: event.ts })
     }
 }
 

@@ -37,10 +37,11 @@ pub async fn list(store: &dyn Store, reading: &Reading) -> Result<Vec<Need>, Sto
     Ok(still.into_values().collect())
 }
 
-/// Whether a run has ended. A run that cannot be read counts as not ended.
+/// Whether a run has ended. One that is archived has; one that cannot be read counts as not ended.
 async fn is_over(store: &dyn Store, run_id: RunId) -> Result<bool, StoreError> {
     match store.recall(run_id).await {
-        Ok(known) => Ok(known.is_some_and(|known| known.run.status.is_final())),
+        Ok(Some(known)) => Ok(known.run.status.is_final()),
+        Ok(None) => Ok(store.archived_run(run_id).await?.is_some()),
         Err(StoreError::State(_)) => Ok(false),
         Err(error) => Err(error),
     }

@@ -209,6 +209,10 @@ pub struct EndedQuery {
 pub struct EndedRun {
     /// The run.
     pub run_id: RunId,
+    /// When it came.
+    pub received_at: Timestamp,
+    /// Its action or tool, as its row has it.
+    pub tool_name: Option<String>,
     /// Its final status.
     pub status: Status,
     /// The position of its last event; 0 where it has none.

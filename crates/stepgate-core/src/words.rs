@@ -128,8 +128,8 @@ fn advice_after_refusal(code: &str, detail: Option<&str>) -> &'static str {
             "Nothing was done: the key already names another call, so use a new key."
         }
         "RESULT_ARCHIVED" => {
-            "Nothing was done now: this call was answered long ago, and its result is archived. Tell your user; a new \
-             call needs a new key."
+            "Nothing was done now: this call was made and answered before, and its result is archived. Do not make it \
+             again only to see the result."
         }
         "ACTION_NOT_ALLOWED" => "Nothing was done. Do not try again: this tool is not offered.",
         "POLICY_VIOLATION" if detail.is_some_and(|detail| detail.starts_with(STOPPED)) => {

@@ -85,7 +85,7 @@ impl<'a> Pages<'a> {
 }
 
 /// Sends a range of events once more: the cursor stays where it is. `tell` is told the position of each that has
-/// arrived; the error says why the next ones did not.
+/// arrived, at the end where a receiver acknowledges nothing; the error says why the next ones did not.
 pub async fn send_again(
     store: &dyn Store,
     settings: &StreamSettings,
@@ -93,6 +93,8 @@ pub async fn send_again(
     mut tell: impl FnMut(u64),
 ) -> Result<(), String> {
     let mut channel = Channel::new(settings)?;
+    let is_certain_at_once = channel.certain_after().is_zero();
+    let mut uncertain = Vec::new();
     let mut pages = Pages::new(store, settings.format, settings.events.clone(), positions);
     loop {
         let page = pages.next().await.map_err(|error| error.to_string())?;
@@ -101,10 +103,15 @@ pub async fn send_again(
         }
         for batch in batches(&page) {
             channel.send(batch).await.map_err(Trouble::why)?;
-            batch.iter().for_each(|line| tell(line.position));
+            uncertain.extend(batch.iter().map(|line| line.position));
+            if is_certain_at_once {
+                uncertain.drain(..).for_each(&mut tell);
+            }
         }
     }
-    channel.close().await.map_err(Trouble::why)
+    channel.close().await.map_err(Trouble::why)?;
+    uncertain.into_iter().for_each(tell);
+    Ok(())
 }
 
 /// The cursor of a stream.

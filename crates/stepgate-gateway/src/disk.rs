@@ -43,6 +43,17 @@ impl Disk {
         self.free_bytes().is_some_and(|free| free < self.reserved_bytes)
     }
 
+    /// Whether so many bytes fit into a directory, on this disk or another, beside what is reserved. The error says what
+    /// is free there.
+    pub(crate) fn refuse_without_room(&self, directory: &Path, bytes: u64) -> Result<(), String> {
+        let Ok(free) = free_bytes(directory) else { return Ok(()) };
+        if free >= self.reserved_bytes.saturating_add(bytes) {
+            return Ok(());
+        }
+        let [free, reserved] = [free, self.reserved_bytes].map(|bytes| bytes / (1024 * 1024));
+        Err(format!("{free} MiB are free there, of which {reserved} MiB are reserved"))
+    }
+
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }

@@ -16,14 +16,17 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Writes a file atomically, replacing an existing one.
+/// Writes a file atomically, replacing an existing one. On an error nothing is left over that takes space.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let partial = path.with_file_name(format!(".{}.partial", name.to_string_lossy()));
     // Left over from an interrupted write.
     let _ = fs::remove_file(&partial);
-    write_new(&partial, bytes)?;
-    fs::rename(&partial, path)?;
+    let written = write_new(&partial, bytes).and_then(|()| fs::rename(&partial, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    written?;
     sync_names(path.parent())
 }
 

@@ -28,8 +28,10 @@ const SURE_FOR: Duration = Duration::from_secs(5);
 const GATHER: Duration = Duration::from_millis(100);
 /// Longest wait: the system clock may be set meanwhile.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// After this many events that are not for the receiver the cursor is moved past them.
+/// After this many events that are not for the receiver the cursor is moved past them, or after this time: runs stay in
+/// the store until every cursor has passed their events.
 const PASS_BY: u64 = 10_000;
+const PASS_BY_AFTER: Duration = Duration::from_secs(60);
 
 /// Why something did not arrive.
 #[derive(Debug, PartialEq, Eq)]
@@ -75,6 +77,8 @@ pub(crate) struct Follower {
     pulse: watch::Receiver<u64>,
     leaving: watch::Receiver<bool>,
     sure_until: Instant,
+    /// When the cursor was moved.
+    moved_at: Instant,
     /// The last error of the store, which is logged once.
     store_error: Option<StoreError>,
 }
@@ -89,6 +93,7 @@ impl Follower {
             pulse: service.hub.pulse(),
             leaving: service.leaving(),
             sure_until: Instant::now(),
+            moved_at: Instant::now(),
             store_error: None,
         }
     }
@@ -114,6 +119,7 @@ impl Follower {
 
     pub(crate) async fn move_to(&mut self, position: u64) -> Result<(), Stop> {
         self.cursor.reached = self.cursor.reached.max(position);
+        self.moved_at = Instant::now();
         match self.store.move_cursor(&self.cursor).await? {
             true => Ok(()),
             false => Err(Stop::Elsewhere),
@@ -122,7 +128,7 @@ impl Follower {
 
     /// Moves past events that are not for this receiver, now and then.
     pub(crate) async fn pass_by(&mut self, seen: u64) -> Result<(), Stop> {
-        if seen.saturating_sub(self.cursor.reached) >= PASS_BY {
+        if is_worth_moving(seen.saturating_sub(self.cursor.reached), self.moved_at.elapsed()) {
             self.move_to(seen).await?;
         }
         Ok(())
@@ -209,6 +215,11 @@ impl Follower {
         }
         self.rest(LOOK_AGAIN).await.ok()
     }
+}
+
+/// Whether a cursor that is so many events behind, and has not been moved for so long, is moved.
+fn is_worth_moving(behind: u64, since: Duration) -> bool {
+    behind >= PASS_BY || (behind > 0 && since >= PASS_BY_AFTER)
 }
 
 /// The pause before the next try: half of it is random, so that receivers are not called all at once.

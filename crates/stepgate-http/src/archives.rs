@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 use stepgate_core::archive::NamedArchive;
 use stepgate_core::archive::select::{self, Stay};
 use stepgate_core::digest::Digest;
+use stepgate_core::gate::Fault;
 use stepgate_core::ids::ArtifactId;
 use stepgate_core::time::Timestamp;
 use stepgate_gateway::service::Archived;
+use tracing::warn;
 
 use super::{JsonBody, Operator, Problem, Watcher};
 
@@ -82,12 +84,23 @@ fn nothing() -> Problem {
     Problem::conflict("this process knows no archives")
 }
 
+/// What a person can put right, such as a directory that cannot be written, is told to who asked.
+fn why_not(error: anyhow::Error) -> Problem {
+    match error.downcast::<Fault>() {
+        Ok(fault) => fault.into(),
+        Err(error) => {
+            warn!("runs are not archived: {error:#}");
+            Problem::conflict(format!("{error:#}; what was archived before this stays so"))
+        }
+    }
+}
+
 /// Archives now.
 pub(super) async fn make(
     Operator(app, _): Operator,
     JsonBody(MakeArchives { before }): JsonBody<MakeArchives>,
 ) -> Result<Json<MadeArchives>, Problem> {
-    let archived = app.service.archive(before).await?.ok_or_else(nothing)?;
+    let archived = app.service.archive(before).await.map_err(why_not)?.ok_or_else(nothing)?;
     let Archived { archives, stay, given_up } = archived;
     let Stay { held, unread, granted, unsound } = stay;
     let archives = archives.into_iter().map(ArchiveObject::from).collect();

@@ -133,7 +133,6 @@ impl Problem {
         Self::new(StatusCode::NOT_IMPLEMENTED, "NO_AGENT", message)
     }
 
-    /// It does not exist, or it belongs to another principal: the answer is the same.
     /// The run has left the store for an archive.
     pub(crate) fn archived(run_id: RunId, file: Option<&str>) -> Self {
         let place = file.map(|file| format!(": its archive is `{file}`")).unwrap_or_default();
@@ -141,6 +140,7 @@ impl Problem {
         Self::new(StatusCode::GONE, "RUN_ARCHIVED", message)
     }
 
+    /// It does not exist, or it belongs to another principal: the answer is the same.
     pub(crate) fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", "there is no such thing here")
     }

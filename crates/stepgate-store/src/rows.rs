@@ -412,6 +412,8 @@ pub(crate) fn kept_from(cells: &Cells<'_>) -> Result<KeptRun> {
 pub(crate) fn ended_from(cells: &Cells<'_>) -> Result<EndedRun> {
     Ok(EndedRun {
         run_id: cells.parsed("tool_run_id")?,
+        received_at: cells.parsed("ts")?,
+        tool_name: cells.free_text("tool_name")?,
         status: cells.spelled("status", Status::parse)?,
         last_event: cells.number("last_event")?,
     })

@@ -345,7 +345,7 @@ pub(crate) fn ended(query: &EndedQuery) -> Select<EndedRun> {
     conditions.add_text("tool_run_id < #", end_id(query.until));
     conditions.select(TOOL_RUNS, query.limit, ended_from, |conditions| {
         format!(
-            "SELECT tool_run_id, status,
+            "SELECT tool_run_id, ts, tool_name, status,
                     (SELECT coalesce(max(position), 0) FROM events
                      WHERE events.tool_run_id = tool_runs.tool_run_id) AS last_event
              FROM tool_runs

@@ -93,8 +93,8 @@ impl DataDir {
         Ok(())
     }
 
-    /// What tool servers must not reach: the data directory, the policies and configuration that control them, and
-    /// every file with a secret. Absolute paths, because servers run in their own directories.
+    /// What tool servers must not reach: the data directory, the archives, the policies and configuration that control
+    /// them, and every file with a secret. Absolute paths, because servers run in their own directories.
     fn hidden(&self, config: &Config) -> anyhow::Result<Vec<PathBuf>> {
         let base = self.base();
         let root = self.root().to_owned();
@@ -102,7 +102,8 @@ impl DataDir {
         let tls_key = config.serve.tls(&base)?.map(|pair| pair.key);
         let payload_key = Some(self.payload_key_file(config));
         let keys = [tls_key, payload_key, config.agent.key_file(&base)];
-        let hidden = decisive.into_iter().chain([self.shadow_policies(config)]);
+        let archives = Some(base.join(&config.retention.directory));
+        let hidden = decisive.into_iter().chain([self.shadow_policies(config), archives]);
         let hidden = hidden.chain(keys).flatten();
         let hidden = hidden.chain(servers::secret_files(&config.servers, &base));
         let hidden = hidden.chain(notify::secret_files(&config.notify, &base));

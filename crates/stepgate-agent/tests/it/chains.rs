@@ -11,7 +11,10 @@ use stepgate_agent::stop::Stop;
 use stepgate_agent::turn::TurnId;
 use stepgate_agent::validator::Step;
 use stepgate_agent::view::{Standing, view};
+use stepgate_core::archive::file::Archive;
+use stepgate_core::archive::select::{Age, Left, Stay, leave, next};
 use stepgate_core::event::EventType;
+use stepgate_core::ids::ArtifactId;
 use stepgate_core::ports::EventQuery;
 
 use crate::desk::{
@@ -139,6 +142,37 @@ async fn a_request_that_follows_opens_a_new_turn_and_the_model_knows_what_was_sa
         "user third",
     ];
     assert_eq!(told, expected);
+}
+
+/// Archives every run that is over but the newest.
+async fn archive_runs(desk: &Desk) {
+    let gate = &desk.agent.gate;
+    let (now, stay) = (gate.world.now(), &mut Stay::default());
+    let batch = next(&*gate.store, Age::Before(now), &[], now, None, stay).await.unwrap().unwrap();
+    let text = batch.text(ArtifactId::new(gate.world.fresh_uuid()), now);
+    let archive = Archive::read(text.as_bytes()).unwrap();
+    assert!(matches!(leave(gate, &archive).await.unwrap(), Left::Gone(_)));
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_after_the_runs_of_its_calls_are_archived() {
+    let calls = [("c1", "WRITE_FILE", write("a.txt")), ("c2", "WRITE_FILE", write("b.txt"))];
+    let desk = Desk::new([asks(&calls), says("one"), says("two")]);
+    let first = desk.ask("k1", hello("first")).await.unwrap().response;
+    archive_runs(&desk).await;
+    let second = desk.ask("k2", after(&first, "second")).await.unwrap().response;
+    assert_eq!(second.primary_output_text.as_deref(), Some("two"));
+    let told = desk.told();
+    let results: Vec<bool> = told
+        .iter()
+        .filter_map(|message| match message {
+            Message::Tool { content, .. } => Some(content.contains("RESULT_ARCHIVED")),
+            Message::System(_) | Message::User { .. } | Message::Assistant { .. } => None,
+        })
+        .collect();
+    assert_eq!(results, [true, false], "{told:?}");
+    let again = desk.ask("k1", hello("first")).await.unwrap();
+    assert_eq!((again.replayed, again.response.primary_output_text), (true, Some("one".into())));
 }
 
 fn summary(message: &Message) -> String {

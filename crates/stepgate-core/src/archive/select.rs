@@ -78,15 +78,22 @@ pub enum Age<'a> {
 }
 
 impl Age<'_> {
-    /// The time before which a run must have ended; none where it stays.
-    fn cutoff(self, run: &Run, now: Timestamp) -> Option<Timestamp> {
+    /// The time before which a run of this status and tool must have ended; none where it stays.
+    fn cutoff(self, status: Status, tool: Option<&str>, now: Timestamp) -> Option<Timestamp> {
         match self {
-            Self::Before(before) => run.status.is_final().then_some(before),
+            Self::Before(before) => status.is_final().then_some(before),
             Self::Kept(retention) => {
-                let days = retention.days(run.status, run.tool_name.as_deref())?;
+                let days = retention.days(status, tool)?;
                 Some(days_before(now, days))
             }
         }
+    }
+
+    /// Whether a run can be old enough, as far as its row says: a run that came later cannot have ended before. So the
+    /// runs that are kept for long are not read again each time.
+    fn may_cover(self, run: &EndedRun, now: Timestamp) -> bool {
+        let cutoff = self.cutoff(run.status, run.tool_name.as_deref(), now);
+        cutoff.is_some_and(|cutoff| run.received_at < cutoff)
     }
 
     /// The latest of these times; none where every run stays.
@@ -116,7 +123,7 @@ pub struct Stay {
     pub unsound: u64,
 }
 
-/// Runs that may leave the store together.
+/// Runs that may leave the store together; none where all of those that were looked at stay.
 #[derive(Clone, Debug)]
 pub struct Batch {
     lines: Vec<String>,
@@ -125,6 +132,11 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Whether there is nothing to archive.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
     /// The text of its file.
     pub fn text(&self, archive_id: ArtifactId, made_at: Timestamp) -> String {
         file::text(archive_id, made_at, &self.lines)
@@ -141,8 +153,8 @@ struct Judge<'a> {
     consents: Recorded,
 }
 
-/// The next runs that may leave the store, after this one, oldest first; none where there are no more. Counts those that
-/// stay. `readers` have cursors, and runs whose events one of them has not read stay.
+/// Looks at the next runs that are over, after this one, oldest first; none where there are no more. Counts those that
+/// are old enough and stay. `readers` have cursors, and runs whose events one of them has not read stay.
 pub async fn next(
     store: &dyn Store,
     age: Age<'_>,
@@ -152,20 +164,17 @@ pub async fn next(
     stay: &mut Stay,
 ) -> Result<Option<Batch>, StoreError> {
     let Some(until) = age.latest_cutoff(now) else { return Ok(None) };
+    let mut page = store.ended(EndedQuery { after, until, limit: RUNS_MAX }).await?;
+    let Some(last) = page.last().map(|run| run.run_id) else { return Ok(None) };
+    page.retain(|run| age.may_cover(run, now));
+    if page.is_empty() {
+        return Ok(Some(Batch { lines: Vec::new(), last }));
+    }
     let read_to = read_by_all(store, readers).await?;
     let held = hold::in_force(store).await?;
     let consents = Recorded::of(store).await?;
     let judge = Judge { age, now, held, read_to, consents };
-    let mut after = after;
-    loop {
-        let query = EndedQuery { after, until, limit: RUNS_MAX };
-        let page = store.ended(query).await?;
-        let Some(last) = page.last().map(|run| run.run_id) else { return Ok(None) };
-        after = Some(last);
-        if let Some(batch) = judge.batch(store, page, last, stay).await? {
-            return Ok(Some(batch));
-        }
-    }
+    judge.batch(store, page, last, stay).await.map(Some)
 }
 
 /// The position that every reader has come to. One that has not begun has read nothing.
@@ -183,7 +192,7 @@ impl Judge<'_> {
         page: Vec<EndedRun>,
         last: RunId,
         stay: &mut Stay,
-    ) -> Result<Option<Batch>, StoreError> {
+    ) -> Result<Batch, StoreError> {
         let mut batch = Batch { lines: Vec::new(), last };
         let mut bytes = 0;
         for run in page {
@@ -195,7 +204,7 @@ impl Judge<'_> {
                 break;
             }
         }
-        Ok((!batch.lines.is_empty()).then_some(batch))
+        Ok(batch)
     }
 
     /// The line of a run that may leave the store; none where it stays.
@@ -214,7 +223,8 @@ impl Judge<'_> {
             }
             Err(error) => return Err(error),
         };
-        let cutoff = self.age.cutoff(&dossier.run, self.now);
+        let Run { status, tool_name, .. } = &dossier.run;
+        let cutoff = self.age.cutoff(*status, tool_name.as_deref(), self.now);
         if !cutoff.is_some_and(|cutoff| is_older(&dossier, cutoff)) {
             return Ok(None);
         }

@@ -1,12 +1,16 @@
 //! RESPOND: the five keys, from what was recorded, paused or replayed. Nothing here can fail a step.
 
+use std::collections::BTreeSet;
+
 use tracing::instrument;
 
 use super::p3_validate_schema::Readable;
 use super::p8_record::{TraceRecord, Trail};
-use super::{Answer, Reply};
+use super::{Answer, ErrorBody, Recorded, Reply};
 use crate::approval::ApprovalStatus;
+use crate::archived::ArchivedRun;
 use crate::event::{Event, EventType, payload};
+use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::ids::{ApprovalId, RunId};
 use crate::journal::{StateCode, StateError};
@@ -71,10 +75,13 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Option<Answer
     }
 }
 
-/// The answer to a run as it is now: the recorded one, or its notice. No replay event is written: a caller
-/// that waited for an answer has not asked again.
+/// The answer to a run as it is now: the recorded one, or its notice, or that it is archived. No replay event is
+/// written: a caller that waited for an answer has not asked again.
 pub async fn answer_of(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
-    let known = recall(gate, run_id).await?;
+    let Some(known) = gate.store.recall(run_id).await? else {
+        let kept = gate.store.archived_run(run_id).await?;
+        return Ok(archived(&kept.ok_or_else(|| unknown(run_id))?));
+    };
     if known.record.is_some() {
         return replayed(&known);
     }
@@ -82,10 +89,36 @@ pub async fn answer_of(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
     notice(gate, &dossier.ok_or_else(|| unknown(run_id))?)
 }
 
-/// The answers of runs that are over: one query for all.
+/// The answers of runs that are over: one query for all, and one for each that is archived.
 pub async fn recorded_answers(gate: &Gate, run_ids: &[RunId]) -> Result<Vec<Answer>, Fault> {
     let known = gate.store.recollections(run_ids).await?;
-    known.iter().map(replayed).collect()
+    let mut answers = known.iter().map(replayed).collect::<Result<Vec<_>, _>>()?;
+    let found: BTreeSet<RunId> = answers.iter().map(|answer| answer.run_id).collect();
+    for run_id in run_ids.iter().filter(|run_id| !found.contains(run_id)) {
+        let kept = gate.store.archived_run(*run_id).await?;
+        answers.extend(kept.as_ref().map(archived));
+    }
+    Ok(answers)
+}
+
+/// The answer of a run that has left the store. What it answered then is in its archive.
+fn archived(run: &ArchivedRun) -> Answer {
+    let failure = Failure::ResultArchived(run.run_id);
+    Answer {
+        proposal_id: None,
+        action: None,
+        reply: Reply::Recorded(Recorded {
+            outcome: failure.outcome(),
+            output_json: None,
+            error: Some(ErrorBody::of(&failure)),
+            detail: failure.detail(),
+            last_entry_digest: None,
+        }),
+        run_id: run.run_id,
+        session_id: run.session_id,
+        step_index: run.step_index,
+        replayed: true,
+    }
 }
 
 /// The answer of a run that is over.

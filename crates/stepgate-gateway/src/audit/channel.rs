@@ -73,6 +73,14 @@ impl Channel {
         }
     }
 
+    /// Gives up a way that is broken: what comes next goes over a new one.
+    pub(super) fn reset(&mut self) {
+        match self {
+            Self::Syslog(syslog) => syslog.reset(),
+            Self::Post(_) | Self::File(_) => {}
+        }
+    }
+
     /// Ends the way. The error says that the last lines may not have arrived.
     pub(super) async fn close(self) -> Result<(), Trouble> {
         match self {

@@ -2,14 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::line::Line;
 use crate::durable::{PRIVATE, sync_names};
 use crate::follow::Trouble;
 
-/// How much of the end of a file is searched for the last whole line.
+/// How much of a file is read at once, from its end on, to find the last whole line.
 const TAIL_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The file of one stream.
@@ -40,25 +40,40 @@ impl LogFile {
     /// The file is opened for each batch, so that others may rename it.
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
         let mut file = self.open()?;
-        let size = whole_lines(&mut file)?;
-        if size > 0 && size.saturating_add(bytes.len() as u64) > self.rotate_bytes {
+        let mut size = whole_lines(&mut file)?;
+        while size > 0 && size.saturating_add(bytes.len() as u64) > self.rotate_bytes {
             self.rotate()?;
             file = self.open()?;
+            size = whole_lines(&mut file)?;
         }
         file.write_all(bytes)?;
         file.sync_data()?;
         match size {
+            // It may be new: its name is durable, too.
             0 => sync_names(self.path.parent()),
             _ => Ok(()),
         }
     }
 
+    /// Opens the file, and has it alone until it is closed: `stepgate audit send` writes beside a gateway, and what one
+    /// has half written would look like a line that a crash cut off.
     fn open(&self) -> io::Result<File> {
-        // Opening a pipe would wait for its reader.
-        if fs::metadata(&self.path).is_ok_and(|it| !it.is_file()) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        loop {
+            // Opening a pipe would wait for its reader.
+            if fs::metadata(&self.path).is_ok_and(|it| !it.is_file()) {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+            }
+            let mut options = OpenOptions::new();
+            let file =
+                options.read(true).append(true).create(true).mode(PRIVATE).open(&self.path)?;
+            file.lock()?;
+            // While this waited, the other may have renamed the file.
+            let (locked, named) = (file.metadata()?, fs::metadata(&self.path));
+            let is_same = |it: fs::Metadata| (it.dev(), it.ino()) == (locked.dev(), locked.ino());
+            if named.is_ok_and(is_same) {
+                return Ok(file);
+            }
         }
-        OpenOptions::new().read(true).append(true).create(true).mode(PRIVATE).open(&self.path)
     }
 
     fn rotate(&self) -> io::Result<()> {
@@ -83,7 +98,6 @@ pub fn renamed(path: &Path, number: u32) -> PathBuf {
 /// Cuts off a line that a crash or a full disk left unfinished: it is sent again. Returns the size.
 fn whole_lines(file: &mut File) -> io::Result<u64> {
     let size = file.metadata()?.len();
-    let from = size.saturating_sub(TAIL_BYTES);
     let mut last = [0];
     if size > 0 {
         file.seek(SeekFrom::Start(size - 1))?;
@@ -92,10 +106,23 @@ fn whole_lines(file: &mut File) -> io::Result<u64> {
     if size == 0 || last == *b"\n" {
         return Ok(size);
     }
-    let mut tail = Vec::new();
-    file.seek(SeekFrom::Start(from))?;
-    file.read_to_end(&mut tail)?;
-    let kept = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at as u64 + 1);
-    file.set_len(from + kept)?;
-    Ok(from + kept)
+    let kept = end_of_lines(file, size)?;
+    file.set_len(kept)?;
+    Ok(kept)
+}
+
+/// Where the last whole line ends.
+fn end_of_lines(file: &mut File, size: u64) -> io::Result<u64> {
+    let mut end = size;
+    while end > 0 {
+        let from = end.saturating_sub(TAIL_BYTES);
+        let mut part = Vec::new();
+        file.seek(SeekFrom::Start(from))?;
+        Read::by_ref(file).take(end - from).read_to_end(&mut part)?;
+        if let Some(at) = part.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(from + at as u64 + 1);
+        }
+        end = from;
+    }
+    Ok(0)
 }

@@ -45,10 +45,14 @@ fn attribute(key: &str, value: &str) -> Value {
     json!({ "key": key, "value": { "stringValue": value } })
 }
 
-/// A collector may answer with success and have rejected records.
+/// A collector may answer with success and have rejected records. It does not say which: the batch is sent again in
+/// parts, so that one record holds up only itself and what comes after it.
 pub(super) async fn judge(mut response: Response) -> Result<(), Trouble> {
     let mut answer = Vec::new();
-    while let Ok(Some(chunk)) = response.chunk().await {
+    let broken = |error: reqwest::Error| {
+        Trouble::later(format!("its answer broke off: {}", error.without_url()))
+    };
+    while let Some(chunk) = response.chunk().await.map_err(broken)? {
         answer.extend_from_slice(&chunk);
         if answer.len() > ANSWER_BYTES_MAX {
             return Err(Trouble::later("its answer is too long"));
@@ -59,6 +63,6 @@ pub(super) async fn judge(mut response: Response) -> Result<(), Trouble> {
     let is_none = rejected.is_null() || rejected == &json!(0) || rejected == &json!("0");
     match is_none {
         true => Ok(()),
-        false => Err(Trouble::later(format!("it rejected {rejected} records"))),
+        false => Err(Trouble::Refused(format!("it rejected {rejected} records"))),
     }
 }

@@ -70,7 +70,12 @@ impl Stream {
         self.uncertain.clear();
         let mut seen = self.follower.cursor.reached;
         loop {
-            if !self.uncertain.is_empty() && self.channel.is_broken() {
+            let is_broken = self.channel.is_broken();
+            if is_broken {
+                // Only here, where nothing is sent: what was sent before is not taken for sent over the new one.
+                self.channel.reset();
+            }
+            if is_broken && !self.uncertain.is_empty() {
                 self.uncertain.clear();
                 let why = "the connection ended: the last events are sent again";
                 self.pause(why, self.breaks, None).await?;

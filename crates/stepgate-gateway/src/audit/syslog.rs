@@ -2,11 +2,14 @@
 //!
 //! A receiver never says what it has. So a message counts as arrived when the connection was still open
 //! [`Syslog::CERTAIN_AFTER`] after it was sent: by then the receiver's machine has acknowledged its bytes, because
-//! the kernel ends a connection whose bytes are not acknowledged in [`UNACKNOWLEDGED_MAX`]. Where the connection
-//! ends before, the messages are sent again.
+//! the kernel ends a connection whose bytes are not acknowledged in [`UNACKNOWLEDGED_MAX`], and keeps few bytes of its own
+//! ([`SEND_BUFFER`]) that a slow receiver has not even been sent. Where the connection ends before, the messages are
+//! sent again.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -17,6 +20,9 @@ use crate::tls::Tls;
 
 /// How long bytes may be under way.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
+/// Bytes that the kernel takes before the receiver's machine does (it doubles them, for its own needs). A receiver that
+/// takes less than this in [`Syslog::CERTAIN_AFTER`] is too slow to be sure of.
+const SEND_BUFFER: usize = 32 * 1024;
 /// Facility "log audit".
 const FACILITY: u8 = 13;
 
@@ -34,8 +40,8 @@ pub(super) struct Syslog {
 
 struct Connection {
     writer: WriteHalf<Box<dyn Stream>>,
-    /// Ends when the server ends the connection.
-    reader: JoinHandle<()>,
+    /// Ends when the connection ends, and says whether the server has ended it in order.
+    reader: JoinHandle<bool>,
 }
 
 impl Drop for Connection {
@@ -84,7 +90,9 @@ impl Syslog {
         let tcp = TcpStream::connect((self.host.as_str(), self.port)).await;
         let tcp = tcp.map_err(|error| format!("no connection to {}: {error}", self.host))?;
         let limit = u32::try_from(UNACKNOWLEDGED_MAX.as_millis()).unwrap_or(u32::MAX);
-        rustix::net::sockopt::set_tcp_user_timeout(&tcp, limit).map_err(|it| it.to_string())?;
+        let limited = sockopt::set_tcp_user_timeout(&tcp, limit)
+            .and_then(|()| sockopt::set_socket_send_buffer_size(&tcp, SEND_BUFFER));
+        limited.map_err(|error| error.to_string())?;
         let stream: Box<dyn Stream> = match &self.tls {
             Some(tls) => Box::new(tls.connect(tcp).await.map_err(|error| format!("{error:#}"))?),
             None => Box::new(tcp),
@@ -98,6 +106,11 @@ impl Syslog {
         self.connection.as_ref().is_none_or(|open| open.reader.is_finished())
     }
 
+    /// Gives up the connection: the next messages are sent over a new one.
+    pub(super) fn reset(&mut self) {
+        self.connection = None;
+    }
+
     /// Ends the connection, and waits until the server has ended it, too.
     pub(super) async fn close(mut self) -> Result<(), Trouble> {
         let Some(mut open) = self.connection.take() else { return Ok(()) };
@@ -106,7 +119,10 @@ impl Syslog {
             (&mut open.reader).await.ok()
         };
         match tokio::time::timeout(self.timeout, closing).await {
-            Ok(Some(())) => Ok(()),
+            Ok(Some(true)) => Ok(()),
+            Ok(Some(false)) => {
+                Err(Trouble::later("it broke the connection: the last events may be missing"))
+            }
             Ok(None) | Err(_) => {
                 Err(Trouble::later("it did not end the connection: the last events may be missing"))
             }
@@ -114,10 +130,17 @@ impl Syslog {
     }
 }
 
-/// What a server says means nothing; that it ends the connection does.
-async fn read_to_end(mut reader: ReadHalf<Box<dyn Stream>>) {
+/// What a server says means nothing; that it ends the connection does. True where it has ended it, and not broken it.
+async fn read_to_end(mut reader: ReadHalf<Box<dyn Stream>>) -> bool {
     let mut buffer = [0; 512];
-    while reader.read(&mut buffer).await.is_ok_and(|bytes| bytes > 0) {}
+    loop {
+        match reader.read(&mut buffer).await {
+            Ok(0) => return true,
+            Ok(_) => {}
+            // Many servers end a connection without the farewell of TLS.
+            Err(error) => return error.kind() == ErrorKind::UnexpectedEof,
+        }
+    }
 }
 
 fn message(line: &Line) -> String {

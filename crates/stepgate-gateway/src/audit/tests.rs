@@ -1,5 +1,7 @@
 use std::fs;
+use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use stepgate_core::event::payload::{Request, value_from};
@@ -7,9 +9,11 @@ use stepgate_core::event::{Event, EventType};
 use stepgate_core::ids::{ArtifactId, SessionId};
 use stepgate_core::ports::PlacedEvent;
 use stepgate_core::time::Timestamp;
+use tokio::net::TcpListener;
 
 use super::file::LogFile;
 use super::line::{Level, line};
+use super::syslog::Syslog;
 use super::*;
 
 fn placed(event_type: EventType, payload: Value) -> PlacedEvent {
@@ -164,10 +168,79 @@ async fn a_line_that_a_crash_cut_off_is_taken_away_before_the_next() {
     let file = LogFile::new(path.clone(), 10_000, 2);
     append(&file, [1, 2]).await;
     let mut bytes = fs::read(&path).unwrap();
-    bytes.extend_from_slice(b"0000000");
+    bytes.extend_from_slice(b"cut off");
     fs::write(&path, bytes).unwrap();
     append(&file, [3]).await;
     assert_eq!(positions(&path), [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_very_long_line_that_a_crash_cut_off_is_taken_away_as_a_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let file = LogFile::new(path.clone(), u64::MAX, 2);
+    append(&file, [1]).await;
+    let mut bytes = fs::read(&path).unwrap();
+    bytes.resize(bytes.len() + 9 * 1024 * 1024, b'x');
+    fs::write(&path, bytes).unwrap();
+    append(&file, [2]).await;
+    assert_eq!(positions(&path), [1, 2]);
+}
+
+#[tokio::test]
+async fn what_another_process_is_writing_is_not_taken_for_a_line_that_was_cut_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let mut other = fs::File::create(&path).unwrap();
+    other.lock().unwrap();
+    other.write_all(b"0000").unwrap();
+    let file = LogFile::new(path.clone(), 10_000, 2);
+    let writing = tokio::spawn(async move { append(&file, [2]).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!writing.is_finished(), "it does not wait for the other");
+    other.write_all(b"1\n").unwrap();
+    drop(other);
+    writing.await.unwrap();
+    assert_eq!(positions(&path), [1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_that_write_and_rename_the_same_file_lose_no_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let write = |first: u64| {
+        let file = LogFile::new(path.clone(), 1000, 1000);
+        async move {
+            for position in first..first + 100 {
+                append(&file, [position]).await;
+            }
+        }
+    };
+    let (one, other) = (tokio::spawn(write(0)), tokio::spawn(write(100)));
+    one.await.unwrap();
+    other.await.unwrap();
+    let files = fs::read_dir(directory.path()).unwrap();
+    let mut found: Vec<_> = files.flat_map(|file| positions(&file.unwrap().path())).collect();
+    found.sort_unstable();
+    assert_eq!(found, (0..200).collect::<Vec<_>>());
+}
+
+/// The kernel of a server that ends a connection with bytes that nobody has read breaks it.
+#[tokio::test]
+async fn a_syslog_server_that_breaks_the_connection_may_not_have_everything() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        // By then the client has said that it sends no more.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        drop(stream);
+    });
+    let mut syslog = Syslog::new("127.0.0.1", port, false, Duration::from_secs(9)).unwrap();
+    syslog.send(&[sized(1, 99)]).await.unwrap();
+    let why = syslog.close().await.unwrap_err().why();
+    assert!(why.contains("it broke the connection"), "{why}");
+    server.await.unwrap();
 }
 
 #[tokio::test]

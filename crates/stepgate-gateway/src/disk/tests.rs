@@ -19,3 +19,13 @@ fn a_disk_is_low_when_less_is_free_than_is_reserved() {
 fn a_directory_that_is_not_there_yet_has_the_disk_of_the_one_around_it() {
     assert!(free_bytes(Path::new("./not/there")).unwrap() > 0);
 }
+
+#[test]
+fn what_is_written_leaves_what_is_reserved() {
+    let here = Path::new("./not/there");
+    assert_eq!(Disk::new(here, 0).refuse_without_room(here, 1), Ok(()));
+    for (reserved, bytes) in [(u64::MAX, 1), (1, u64::MAX)] {
+        let why = Disk::new(here, reserved).refuse_without_room(here, bytes).unwrap_err();
+        assert!(why.contains("MiB are free there"), "{why}");
+    }
+}

@@ -16,6 +16,15 @@ fn a_file_is_replaced_as_a_whole_and_is_its_owners_alone() {
 }
 
 #[test]
+fn a_write_that_fails_leaves_nothing_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let taken = directory.path().join("taken");
+    fs::create_dir_all(taken.join("by a directory")).unwrap();
+    write(&taken, b"x").unwrap_err();
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
 fn a_file_that_is_replaced_keeps_its_permissions_and_a_link_to_it_stays() {
     let directory = tempfile::tempdir().unwrap();
     let (file, link) = (directory.path().join("stepgate.toml"), directory.path().join("link"));

@@ -10,3 +10,12 @@ fn pauses_grow_to_a_limit_and_a_receiver_may_ask_for_more() {
     assert_eq!(pause_after(0, Some(Duration::from_secs(60))), Duration::from_secs(60));
     assert_eq!(pause_after(0, Some(Duration::from_secs(86_400))), PAUSE_MAX);
 }
+
+/// Otherwise a receiver of few events would keep the runs of many in the store.
+#[test]
+fn a_cursor_passes_events_by_after_a_while() {
+    assert!(!is_worth_moving(0, Duration::from_secs(86_400)), "nothing to pass by");
+    assert!(!is_worth_moving(1, Duration::from_secs(1)), "not for each event");
+    assert!(is_worth_moving(1, PASS_BY_AFTER));
+    assert!(is_worth_moving(PASS_BY, Duration::ZERO));
+}

@@ -1,7 +1,8 @@
 //! Retention: runs that are over and old enough leave the store for archives, a few hundred at a time.
 //!
 //! A file is durable under its name before its runs leave the store in one commit. A crash before the commit leaves a
-//! file that no event names: it is ignored, and the runs are archived again.
+//! file that no event names: it is ignored, and the runs are archived again. Only a file that certainly no event names is
+//! removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +13,15 @@ use anyhow::Context;
 use stepgate_core::archive::file::Archive;
 use stepgate_core::archive::select::{Age, Batch, Left, Retention, Stay, leave, next};
 use stepgate_core::archive::{NamedArchive, file_name};
-use stepgate_core::gate::Gate;
+use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{ArtifactId, RunId};
+use stepgate_core::ports::StoreError;
 use stepgate_core::time::Timestamp;
 use stepgate_core::verify::ArchiveFiles;
 use tracing::{info, warn};
 
 use super::{Service, wait_until_set};
+use crate::control::Control;
 use crate::durable;
 
 /// How much longer than an archive took the pause after it is: steps have the store for themselves meanwhile.
@@ -61,7 +64,7 @@ pub struct Archived {
 /// How a pass uses the store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// With a pause after each archive.
+    /// With a pause after each look at the store, and after each archive.
     Gentle,
     /// Without pauses: an operator waits for it.
     Quick,
@@ -72,32 +75,36 @@ impl Service {
     /// process knows no archives.
     pub async fn archive(&self, before: Option<Timestamp>) -> anyhow::Result<Option<Archived>> {
         let Some(control) = &self.control else { return Ok(None) };
-        let settings = &control.archives;
         let before = before.map(|before| before.min(self.gate.world.now()));
-        let age = before.map_or(Age::Kept(&settings.retention), Age::Before);
-        self.archive_all(settings, age, Pace::Quick).await.map(Some)
+        let age = before.map_or(Age::Kept(&control.archives.retention), Age::Before);
+        self.archive_all(control, age, Pace::Quick).await.map(Some)
     }
 
     async fn archive_all(
         &self,
-        settings: &ArchiveSettings,
+        control: &Control,
         age: Age<'_>,
         pace: Pace,
     ) -> anyhow::Result<Archived> {
-        let _alone = self.archiving.lock().await;
+        let settings = &control.archives;
         let mut leaving = self.leaving();
         let (mut archived, mut after): (Archived, Option<RunId>) = Default::default();
         let now = self.gate.world.now();
         while !*leaving.borrow() {
+            // One archive at a time. Between two an operator's order need not wait for the end of a long pass.
+            let alone = self.archiving.lock().await;
             let began = Instant::now();
             let (store, stay) = (&*self.gate.store, &mut archived.stay);
             let batch = next(store, age, &settings.readers, now, after, stay).await?;
             let Some(batch) = batch else { break };
             after = Some(batch.last);
-            match archive(&self.gate, &settings.directory, batch).await? {
-                Left::Gone(named) => archived.archives.push(named),
-                Left::Stayed => archived.given_up += 1,
+            if !batch.is_empty() {
+                match archive(&self.gate, control, batch).await? {
+                    Left::Gone(named) => archived.archives.push(named),
+                    Left::Stayed => archived.given_up += 1,
+                }
             }
+            drop(alone);
             if pace == Pace::Gentle {
                 tokio::select! {
                     () = tokio::time::sleep(began.elapsed() * PAUSE_FACTOR) => {}
@@ -109,33 +116,47 @@ impl Service {
     }
 }
 
-/// Writes the file of a batch, then takes its runs out of the store.
-async fn archive(gate: &Gate, directory: &Path, batch: Batch) -> anyhow::Result<Left> {
+/// Writes the file of a batch, then takes its runs out of the store. The space that is reserved for operators stays free.
+async fn archive(gate: &Gate, control: &Control, batch: Batch) -> anyhow::Result<Left> {
+    let directory = &control.archives.directory;
     let archive_id = ArtifactId::new(gate.world.fresh_uuid());
-    let (path, made_at) = (directory.join(file_name(archive_id)), gate.world.now());
+    let path = directory.join(file_name(archive_id));
+    let text = batch.text(archive_id, gate.world.now());
+    let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
+    let room = control.disk.refuse_without_room(directory, bytes);
+    room.map_err(|why| anyhow::anyhow!("cannot write into `{}`: {why}", directory.display()))?;
     let written = path.clone();
-    // The file is read back: what is said about it is what the disk has.
-    let archive = tokio::task::spawn_blocking(move || write(&written, &batch, archive_id, made_at));
-    let archive = archive.await??;
-    let left = leave(gate, &archive).await?;
-    if left == Left::Stayed {
-        // No event names it. Where it cannot be removed it is ignored.
+    let archive = tokio::task::spawn_blocking(move || write(&written, &text)).await?;
+    let (is_named, left) = match archive {
+        Ok(archive) => {
+            let left = leave(gate, &archive).await;
+            (may_be_named(&left), left.map_err(anyhow::Error::from))
+        }
+        Err(error) => (false, Err(error)),
+    };
+    if !is_named {
+        // Where it cannot be removed it is ignored.
         let _removed = fs::remove_file(&path);
     }
-    Ok(left)
+    left
 }
 
-fn write(
-    path: &Path,
-    batch: &Batch,
-    archive_id: ArtifactId,
-    made_at: Timestamp,
-) -> anyhow::Result<Archive> {
+/// Whether an event of the store may name the file now. Not where it is certain that nothing was written: otherwise a
+/// store that refuses for hours, such as one on a full disk, would leave a file at each try.
+fn may_be_named(left: &Result<Left, Fault>) -> bool {
+    match left {
+        Ok(Left::Stayed) | Err(Fault::Store(StoreError::Unavailable(_))) => false,
+        Ok(Left::Gone(_)) | Err(_) => true,
+    }
+}
+
+/// The file is read back: what is said about it is what was written.
+fn write(path: &Path, text: &str) -> anyhow::Result<Archive> {
     let shown = || format!("cannot write `{}`", path.display());
     if let Some(directory) = path.parent().filter(|directory| !directory.is_dir()) {
         durable::create_directory(directory).with_context(shown)?;
     }
-    durable::write(path, batch.text(archive_id, made_at).as_bytes()).with_context(shown)?;
+    durable::write(path, text.as_bytes()).with_context(shown)?;
     let bytes = fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
     let archive = Archive::read(&bytes);
     archive.map_err(|why| anyhow::anyhow!("`{}` {why}", path.display()))
@@ -144,18 +165,17 @@ fn write(
 /// Archives what is old enough until the process ends. One node does it for all.
 pub(super) async fn keep_archiving(service: Arc<Service>) {
     let Some(control) = &service.control else { return };
-    let settings = &control.archives;
-    if settings.retention.is_endless() {
+    if control.archives.retention.is_endless() {
         return;
     }
     let mut leaving = service.leaving();
     let mut is_failing = false;
     loop {
         tokio::select! {
-            () = tokio::time::sleep(settings.interval) => {}
+            () = tokio::time::sleep(control.archives.interval) => {}
             () = wait_until_set(&mut leaving) => return,
         }
-        let archived = service.archive_as_configured(settings).await;
+        let archived = service.archive_as_configured(control).await;
         let was_failing = std::mem::replace(&mut is_failing, archived.is_err());
         match archived {
             Err(error) if !was_failing => warn!("runs are archived later: {error:#}"),
@@ -166,9 +186,10 @@ pub(super) async fn keep_archiving(service: Arc<Service>) {
 }
 
 impl Service {
-    async fn archive_as_configured(&self, settings: &ArchiveSettings) -> anyhow::Result<Archived> {
+    async fn archive_as_configured(&self, control: &Control) -> anyhow::Result<Archived> {
+        let age = Age::Kept(&control.archives.retention);
         match self.is_first_node().await? {
-            true => self.archive_all(settings, Age::Kept(&settings.retention), Pace::Gentle).await,
+            true => self.archive_all(control, age, Pace::Gentle).await,
             false => Ok(Archived::default()),
         }
     }
@@ -190,3 +211,6 @@ fn tell(archived: &Archived) {
         warn!("{runs} run(s) are old enough to be archived and do not verify: they stay");
     }
 }
+
+#[cfg(test)]
+mod tests;

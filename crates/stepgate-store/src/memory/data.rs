@@ -175,6 +175,8 @@ impl Data {
         };
         let ended = |dossier: &Dossier| EndedRun {
             run_id: dossier.run.arrival.run_id,
+            received_at: dossier.run.arrival.received_at,
+            tool_name: dossier.run.tool_name.clone(),
             status: dossier.run.status,
             last_event: dossier.events.last().map_or(0, |it| position(&it.event.event_id)),
         };

@@ -15,6 +15,7 @@ use stepgate_core::stop::StopOrder;
 use stepgate_core::stops;
 use stepgate_exec::{Sandbox, SandboxLimits, launcher};
 use stepgate_gateway::attention::NeedObject;
+use stepgate_gateway::audit;
 use stepgate_gateway::control::{self, pins, refuse_writable_policies};
 use stepgate_gateway::tokens::{SOON_S, Tokens};
 use stepgate_gateway::world::RealWorld;
@@ -52,7 +53,7 @@ pub(super) async fn doctor(data: &DataDir) -> anyhow::Result<u8> {
         check("certificate", machine::certificate(data)),
         check("model", model(data)),
         check("notifications", notifications(data)),
-        check("audit streams", audit_streams(data)),
+        check("audit streams", audit_streams(data).await),
         check("tool servers", tool_servers(data)),
         check("tools", tools(data).await),
         check("interrupted runs", interrupted(data).await),
@@ -173,7 +174,7 @@ fn notifications(data: &DataDir) -> anyhow::Result<String> {
     Ok(format!("{} receivers", receivers.len()))
 }
 
-fn audit_streams(data: &DataDir) -> anyhow::Result<String> {
+async fn audit_streams(data: &DataDir) -> anyhow::Result<String> {
     let streams = settings::streams(data, &data.load_config()?)?;
     for stream in &streams {
         for secret in stream.receiver.secrets() {
@@ -181,6 +182,18 @@ fn audit_streams(data: &DataDir) -> anyhow::Result<String> {
             read.with_context(|| format!("[[audit]] `{}`", stream.name))?;
         }
     }
+    let store = store_of(data).await?.filter(|_| !streams.is_empty());
+    let cursors = match store {
+        Some(store) => store.cursors().await?,
+        None => Vec::new(),
+    };
+    let failing = streams.iter().filter_map(|stream| {
+        let cursor = audit::cursor_of(&stream.name);
+        let error = cursors.iter().find(|it| it.name == cursor)?.error.as_ref()?;
+        Some(format!("\n  [[audit]] `{}` cannot be sent: {error}", stream.name))
+    });
+    let failing: String = failing.collect();
+    ensure!(failing.is_empty(), "the last try has failed{failing}");
     Ok(format!("{} streams", streams.len()))
 }
 

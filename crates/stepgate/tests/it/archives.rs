@@ -164,6 +164,19 @@ fn changed_and_missing_archives_show() {
 }
 
 #[test]
+fn what_keeps_runs_from_being_archived_is_told_to_who_asked() {
+    let place = Place::with(vec![("STEPGATE_RETENTION_DIRECTORY", "stepgate.db/archives".into())]);
+    let gateway = Gateway::start(&place);
+    for number in 0..3 {
+        assert_eq!(gateway.propose(&write(number)).status, 200);
+    }
+    let ran = place.stepgate(["archive", "run", "--before", "0s"], "");
+    assert!(ran.code != 0 && ran.stderr.contains("cannot write"), "{ran:?}");
+    let (code, report) = verified(&place, &[]);
+    assert_eq!((code, &report["runs"]), (0, &json!(3)), "{report}");
+}
+
+#[test]
 fn a_hold_keeps_runs_until_it_is_lifted() {
     on_both(|place| {
         let gateway = Gateway::start(place);

@@ -218,6 +218,12 @@ fn receivers_that_are_down_slow_or_lie_slow_no_step_and_miss_nothing_afterwards(
     let list = place.stepgate(["audit", "list"], "");
     assert!(list.stdout.contains("LAST ERROR") && list.stdout.contains("otlp"), "{list:?}");
 
+    let doctor = place.stepgate(["doctor"], "");
+    assert_eq!(doctor.code, 1, "{doctor:?}");
+    for name in ["down", "slow", "partial", "liar", "blocked"] {
+        assert!(doctor.stdout.contains(&format!("`{name}` cannot be sent")), "{doctor:?}");
+    }
+
     let down = Sink::at(&down);
     slow.answer_after(Duration::ZERO);
     partial.say("{}");

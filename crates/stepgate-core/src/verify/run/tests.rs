@@ -126,7 +126,7 @@ fn a_call_that_is_not_the_request_is_found_in_a_journal_whose_digests_hold() {
 }
 
 #[test]
-fn a_run_opens_with_five_types_of_events_and_closes_with_three_others() {
+fn a_run_opens_with_six_types_of_events_and_closes_with_three_others() {
     let opening: Vec<_> =
         EventType::ALL.into_iter().filter(|it| part(*it) == Part::Opens).collect();
     let closing: Vec<_> =
@@ -136,6 +136,7 @@ fn a_run_opens_with_five_types_of_events_and_closes_with_three_others() {
         EventType::ApprovalRequested,
         EventType::GrantUsed,
         EventType::BudgetReserved,
+        EventType::ErasableStored,
         EventType::PolicyDiffers,
     ];
     assert_eq!(opening.len(), expected.len());

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use stepgate_core::archive::file::Archive;
 use stepgate_core::archive::select::{Age, Batch, Left, Retention, Stay, leave, named, next};
+use stepgate_core::attention::{self, Kind, Reading};
 use stepgate_core::consent::{self, NewGrant};
+use stepgate_core::event::EventType;
+use stepgate_core::event::payload::RunNeedsPerson;
 use stepgate_core::hold::{self, HoldOrder, HoldTarget, Made};
 use stepgate_core::ports::{RunQuery, Store};
 use stepgate_core::verify::{ArchiveFiles, Report, SavedHead, verify_with};
@@ -37,6 +40,8 @@ macro_rules! over_every_engine {
 over_every_engine! {
     runs_that_are_over_leave_the_store_and_everything_verifies,
     the_key_of_an_archived_run_never_acts_again,
+    whoever_asks_for_an_archived_run_is_told_that_it_is_archived,
+    a_run_that_needed_a_person_needs_none_in_its_archive,
     a_hold_keeps_its_runs_until_it_is_lifted,
     a_hold_that_comes_after_the_file_keeps_its_runs,
     a_run_that_goes_on_after_the_file_stays,
@@ -86,7 +91,8 @@ impl Stage {
     async fn next_read_by(&self, readers: &[&str], stay: &mut Stay) -> Option<Batch> {
         let readers: Vec<_> = readers.iter().map(|it| (*it).to_owned()).collect();
         let (store, now) = (self.store(), self.gate.world.now());
-        next(store, Age::Kept(&MONTH), &readers, now, None, stay).await.unwrap()
+        let batch = next(store, Age::Kept(&MONTH), &readers, now, None, stay).await.unwrap();
+        batch.filter(|batch| !batch.is_empty())
     }
 
     /// The next archive, as its file has it.
@@ -199,6 +205,33 @@ async fn the_key_of_an_archived_run_never_acts_again(stage: Stage) {
     assert_eq!(code(&other).as_deref(), Some("IDEMPOTENCY_CONFLICT"));
     assert_eq!(stage.files.sent().len(), sent, "nothing was done");
     stage.verifies().await;
+}
+
+async fn whoever_asks_for_an_archived_run_is_told_that_it_is_archived(stage: Stage) {
+    let old = stage.read(1).await.unwrap();
+    stage.a_month_later().await;
+    stage.archive(&mut Shelf::default()).await;
+    let young = stage.read(20).await.unwrap();
+    let answer = step::answer_of(&stage.gate, old.run_id).await.unwrap();
+    assert_eq!(code(&answer).as_deref(), Some("RESULT_ARCHIVED"));
+    assert_eq!((answer.session_id, answer.step_index), (old.session_id, old.step_index));
+    let ids = [old.run_id, young.run_id];
+    let mut answers = step::recorded_answers(&stage.gate, &ids).await.unwrap();
+    answers.sort_by_key(|answer| answer.run_id);
+    let found: Vec<_> = answers.iter().map(|answer| (answer.run_id, code(answer))).collect();
+    let expected = [(old.run_id, Some("RESULT_ARCHIVED".to_owned())), (young.run_id, None)];
+    assert_eq!(found, expected);
+}
+
+async fn a_run_that_needed_a_person_needs_none_in_its_archive(stage: Stage) {
+    let run_id = stage.read(1).await.unwrap().run_id;
+    let told = RunNeedsPerson { kind: Kind::InDoubt, reason: "unknown".into(), run_id };
+    stage.gate.note(EventType::RunNeedsPerson, told).await.unwrap();
+    stage.a_month_later().await;
+    stage.archive(&mut Shelf::default()).await;
+    assert!(stage.store().archived_run(run_id).await.unwrap().is_some());
+    // As a process that has just started reads them.
+    assert_eq!(attention::list(stage.store(), &Reading::default()).await.unwrap(), []);
 }
 
 async fn hold_of(stage: &Stage, target: HoldTarget) -> ArtifactId {
@@ -351,6 +384,28 @@ async fn a_run_that_used_a_grant_stays_while_the_grant_is_good() {
         let age = Age::Kept(&retention);
         next(stage.store(), age, &[], stage.gate.world.now(), None, &mut stay).await.unwrap();
         assert_eq!(stay, Stay { granted, ..Stay::default() });
+    }
+}
+
+/// Of a run that is kept for long only the row is read, however often someone looks for old ones: it is not even noticed
+/// that the rest is damaged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_that_are_kept_for_long_are_not_read_each_time() {
+    let (directory, store) = conformance::sqlite().await;
+    let stage = on(store);
+    stage.read(1).await.unwrap();
+    stage.a_month_later().await;
+    let connection = rusqlite::Connection::open(directory.path().join("stepgate.db")).unwrap();
+    let damage =
+        "DROP TRIGGER chunks_no_update; UPDATE chunks SET packed = x'00' WHERE position = 1";
+    connection.execute_batch(damage).unwrap();
+    let tool_days = BTreeMap::from([("READ_FILE".to_owned(), 3650)]);
+    for (retention, unsound) in [(Retention { tool_days, ..MONTH }, 0), (MONTH, 1)] {
+        let (age, now) = (Age::Kept(&retention), stage.gate.world.now());
+        let mut stay = Stay::default();
+        let batch = next(stage.store(), age, &[], now, None, &mut stay).await.unwrap();
+        assert!(batch.unwrap().is_empty());
+        assert_eq!(stay, Stay { unsound, ..Stay::default() });
     }
 }
 

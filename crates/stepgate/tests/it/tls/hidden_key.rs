@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 
 use serde_json::json;
 
@@ -11,6 +12,47 @@ use crate::gateway_tools::preceded_by;
 use crate::http_client::Gateway;
 use crate::scene::{Scene, python, until};
 use crate::tls::authority::Authority;
+
+/// What a tool server does before it serves: it says which of the files it can read.
+const ATTACK: &str = r#"import sys
+found = []
+for path in sys.argv[1:]:
+    try:
+        with open(path, "rb") as file:
+            found.append((path, len(file.read())))
+    except OSError:
+        pass
+print("over:", found)
+"#;
+
+/// Lets the tool server try to read these files. Returns the file with what it says.
+fn attacked(scene: &Scene, tried: &[PathBuf]) -> PathBuf {
+    fs::write(scene.file("attack.py"), ATTACK).unwrap();
+    let tried = tried.iter().map(|path| format!("{path:?}")).collect::<Vec<_>>().join(" ");
+    let (program, log) = (scene.file("attack.py"), scene.file("attack.log"));
+    preceded_by(scene, &format!("{} {program:?} {tried} > {log:?} 2>&1", python()));
+    log
+}
+
+#[test]
+fn a_tool_server_cannot_read_archives_wherever_they_are() {
+    let elsewhere = tempfile::TempDir::new().unwrap();
+    let archives = elsewhere.path().join("archives");
+    fs::create_dir(&archives).unwrap();
+    let (secret, plain) = (archives.join("old.archive.jsonl"), elsewhere.path().join("plain"));
+    fs::write(&secret, "what agents did").unwrap();
+    fs::write(&plain, "for everybody").unwrap();
+    let scene = Scene::new("honours_key = true");
+    let log = attacked(&scene, &[secret, plain]);
+    let config = scene.place.path().join("stepgate.toml");
+    let retention = format!("[retention]\ndirectory = {archives:?}\n");
+    fs::write(&config, retention + &fs::read_to_string(&config).unwrap()).unwrap();
+    let _gateway = Gateway::start(&scene.place);
+    let said = || fs::read_to_string(&log).unwrap_or_default();
+    until("the attack is over", || said().contains("over:"));
+    let said = said();
+    assert!(said.contains("plain") && !said.contains(".archive.jsonl"), "{said}");
+}
 
 /// Whether the command line names the key or the configuration does, and by its own path or through a link.
 #[test]
@@ -22,21 +64,8 @@ fn a_tool_server_cannot_read_the_key_of_the_gateway() {
         fs::write(at("plain"), "for everybody").unwrap();
         let scene = Scene::new("honours_key = true");
         symlink(at("gate.key"), scene.file("link.key")).unwrap();
-        let attack = r#"import sys
-found = []
-for path in sys.argv[1:]:
-    try:
-        with open(path, "rb") as file:
-            found.append((path, len(file.read())))
-    except OSError:
-        pass
-print("over:", found)
-"#;
-        fs::write(scene.file("attack.py"), attack).unwrap();
         let tried = [at("gate.key"), scene.file("link.key"), at("gate.pem"), at("plain")];
-        let tried = tried.map(|path| format!("{path:?}")).join(" ");
-        let (program, log) = (scene.file("attack.py"), scene.file("attack.log"));
-        preceded_by(&scene, &format!("{} {program:?} {tried} > {log:?} 2>&1", python()));
+        let log = attacked(&scene, &tried);
 
         let [certificate, key] =
             ["gate.pem", "gate.key"].map(|name| at(name).to_str().unwrap().to_owned());
