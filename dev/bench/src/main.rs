@@ -1,9 +1,11 @@
 //! `cargo xtask decision-cost`: the processor time that a decision takes. `cargo xtask budget-rate`: steps a second with a
-//! budget that every call is charged to, and without one (`rate.rs`).
+//! budget that every call is charged to, and without one (`rate.rs`). `cargo xtask bench`: the instructions of the parts of a
+//! step (`count.rs`).
 //!
 //! A whole gate over the store in memory, on one thread. The time is taken when a proposal comes and when AUTHORIZE asks the
 //! tool server for a permit, which is the last thing that it does. So RECEIVE is in it, too.
 
+mod count;
 mod parts;
 mod rate;
 mod rules;
@@ -31,6 +33,12 @@ fn main() -> anyhow::Result<()> {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         None => tokio::runtime::Builder::new_current_thread().build()?.block_on(measure()),
+        Some("count") => {
+            let (part, times) = (args.next().context("which part?")?, args.next());
+            let times = times.context("how often?")?.parse()?;
+            let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+            runtime.block_on(count::repeat(&part, times))
+        }
         Some("rate") => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(rate::measure(args.next().as_deref()))

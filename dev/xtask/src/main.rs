@@ -2,6 +2,7 @@
 
 mod agentdojo;
 mod apt;
+mod bench;
 mod book;
 mod ecosystem;
 mod mcp_overhead;
@@ -35,6 +36,8 @@ usage: cargo xtask COMMAND
   package [--debug]
           the Debian package, with manual pages and completions, in `target/debian`
   setup   what `test` installs before it tests: the dependency checker, tool servers, clients, PostgreSQL, Prometheus, podman
+  bench [--record]
+          the instructions of the parts of a step; `test` compares those of a debug build with recorded ones
   decision-cost
           the processor time of a decision, with few policies and with 200, in new sessions and in long ones
   budget-rate [POSTGRES-URL]
@@ -62,6 +65,7 @@ fn main() -> anyhow::Result<()> {
             format()?;
             install_for_tests()?;
             tests::run(cargo(["test", "--workspace", "--all-targets", "--no-fail-fast"]))?;
+            bench::check(&target()?, false)?;
             lint()?;
             documentation()?;
             site()?;
@@ -92,6 +96,11 @@ fn main() -> anyhow::Result<()> {
             ensure!(status.success(), "the decisions could not be measured");
             Ok(())
         }
+        Some("bench") => match env::args().nth(2).as_deref() {
+            None => bench::measure(&target()?),
+            Some("--record") => bench::check(&target()?, true),
+            Some(other) => bail!("there is no option `{other}`\n{USAGE}"),
+        },
         Some("book") => site(),
         Some("budget-rate") => {
             let run = ["run", "--release", "--quiet", "--package", "stepgate-bench", "--", "rate"];
@@ -154,6 +163,7 @@ fn install_for_tests() -> anyhow::Result<()> {
     podman::install(&tools()?.join("podman"))?;
     install_prometheus()?;
     install_rsyslog()?;
+    bench::install()?;
     postgres::install()?;
     postgres::install_patroni()
 }

@@ -291,6 +291,8 @@ fn another_node_knows_what_a_session_was_given() {
             crate::scene::python()
         );
         fs::write(place.path().join("stepgate.toml"), config).unwrap();
+        // An argument is redacted: what encrypts it is the same on each node.
+        fs::write(place.path().join("payload.key"), "8f".repeat(32)).unwrap();
         fs::create_dir_all(place.path().join("policies")).unwrap();
         let policies = policies.replace("fixture.act", "fixture.look");
         configure(place, &policies, "");
