@@ -19,9 +19,12 @@ pub(crate) async fn repeat(part: &str, times: usize) -> anyhow::Result<()> {
     match part {
         "decision" => decisions(times).await,
         "step" => {
-            let bench = Bench::new(Rules::EachTool)?;
+            let bench = Bench::new(Rules::One)?;
             let session_id = bench.session().await?;
-            bench.steps(session_id, times).await
+            for number in 0..times {
+                bench.step(session_id, number, || {}).await?;
+            }
+            Ok(())
         }
         "canonical" => {
             let proposal = proposal(1);
@@ -43,7 +46,7 @@ pub(crate) async fn repeat(part: &str, times: usize) -> anyhow::Result<()> {
 
 /// PARSE to AUTHORIZE, without a run.
 async fn decisions(times: usize) -> anyhow::Result<()> {
-    let bench = Bench::new(Rules::EachTool)?;
+    let bench = Bench::new(Rules::One)?;
     let session_id = bench.session().await?;
     let principal_id = PrincipalId::parse(AGENT)?;
     let payload = Payload::whole(proposal(1).to_string().into_bytes());

@@ -112,14 +112,25 @@ impl Bench {
 
     async fn steps(&self, session_id: SessionId, count: usize) -> anyhow::Result<()> {
         for number in 0..count {
-            let principal_id = PrincipalId::parse(AGENT)?;
-            let payload = Payload::whole(proposal(number).to_string().into_bytes());
-            self.meter.start();
-            let answer =
-                step::run(&self.gate, Submission { session_id, principal_id, payload }).await?;
-            let body = answer.body();
-            ensure!(body.contains("\"SUCCESS\""), "not permitted: {body}");
+            self.step(session_id, number, || self.meter.start()).await?;
         }
+        Ok(())
+    }
+
+    /// A step; `begin` is called when its proposal is there.
+    async fn step(
+        &self,
+        session_id: SessionId,
+        number: usize,
+        begin: impl FnOnce(),
+    ) -> anyhow::Result<()> {
+        let principal_id = PrincipalId::parse(AGENT)?;
+        let payload = Payload::whole(proposal(number).to_string().into_bytes());
+        begin();
+        let answer =
+            step::run(&self.gate, Submission { session_id, principal_id, payload }).await?;
+        let body = answer.body();
+        ensure!(body.contains("\"SUCCESS\""), "not permitted: {body}");
         Ok(())
     }
 }
