@@ -80,11 +80,12 @@ pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// A summary of the counts of runs, journal entries and sessions.
-pub(crate) fn contents(runs: u64, entries: u64, sessions: u64) -> String {
+/// A summary of the counts of runs, sessions, and journal entries where those were counted.
+pub(crate) fn contents(runs: u64, entries: Option<u64>, sessions: u64) -> String {
     let runs = counted(runs, "run", "runs");
-    let entries = counted(entries, "journal entry", "journal entries");
-    format!("{runs}, {entries}, {}", counted(sessions, "session", "sessions"))
+    let entries = entries.map(|count| counted(count, "journal entry", "journal entries"));
+    let entries = entries.map(|entries| format!("{entries}, ")).unwrap_or_default();
+    format!("{runs}, {entries}{}", counted(sessions, "session", "sessions"))
 }
 
 /// An error for a file that cannot be written, with what the operator can do.

@@ -48,9 +48,12 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs) -> anyhow::Result<u
     if let Some(file) = data.config_file() {
         files.push(copy_file(&file, CONFIG, &target)?);
     }
-    let heads = match args.no_verify {
-        false => verified(&copy, &[], NOT_VERIFIED).await?.heads,
-        true => heads(&copy).await?,
+    let (heads, entries) = match args.no_verify {
+        false => {
+            let report = verified(&copy, &[], NOT_VERIFIED).await?;
+            (report.heads, Some(report.entries))
+        }
+        true => (heads(&copy).await?, None),
     };
     drop(copy);
     let text = serde_json::to_string_pretty(&heads)? + "\n";
@@ -71,7 +74,7 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs) -> anyhow::Result<u
     };
     manifest.write(target.partial())?;
     let path = target.finish()?;
-    tell(&path, &manifest, Digest::of_bytes(text.as_bytes()), !args.no_verify, data.global.json)?;
+    tell(&path, &manifest, Digest::of_bytes(text.as_bytes()), entries, data.global.json)?;
     Ok(0)
 }
 
@@ -219,7 +222,7 @@ fn tell(
     path: &Path,
     manifest: &Manifest,
     heads_digest: Digest,
-    is_verified: bool,
+    entries: Option<u64>,
     json: bool,
 ) -> anyhow::Result<()> {
     let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
@@ -234,12 +237,13 @@ fn tell(
             "made_at": manifest.made_at,
             "rows": manifest.rows,
             "sandbox_is_settled": is_settled,
-            "verified": is_verified,
+            "verified": entries.is_some(),
         }));
     }
-    let word = if is_verified { "backed up and verified:" } else { "backed up, not verified:" };
+    let word =
+        if entries.is_some() { "backed up and verified:" } else { "backed up, not verified:" };
     let rows = |table: &str| manifest.rows.get(table).copied().unwrap_or(0);
-    let of_store = contents(rows("tool_runs"), rows("journal"), rows("sessions"));
+    let of_store = contents(rows("tool_runs"), entries, rows("sessions"));
     let count = u64::try_from(manifest.files.len()).unwrap_or(u64::MAX);
     let files = counted(count, "file", "files");
     let (good, shown) = (show::GOOD, path.display());

@@ -349,7 +349,7 @@ fn tell(data: &DataDir, from: &Path, backup: &Backup, report: &Report) -> anyhow
         }));
     }
     let sessions = u64::try_from(report.heads.len()).unwrap_or(u64::MAX);
-    let of_store = contents(report.runs, report.entries, sessions);
+    let of_store = contents(report.runs, Some(report.entries), sessions);
     let (good, made_at) = (show::GOOD, manifest.made_at);
     show::say(format!("{good}restored and verified:{good:#} {of_store}, as of {made_at}"))?;
     show::note("what came after that is forgotten: a step that is asked again runs again");

@@ -191,6 +191,8 @@ fn what_is_denied_before_a_backup_is_not_readable_after_it() {
     let path = shelf.path("b");
     let made = stepgate(&place, "backup", &path, &[]);
     assert_eq!(made.code, 0, "{made:?}");
+    let verified = "backed up and verified: ";
+    assert!(made.stdout.contains(verified) && !made.stdout.contains(" 0 journal entries"));
     let told = "1 in the sandbox, files with more than one link";
     assert!(made.stderr.contains(told), "{made:?}");
     assert!(made.stderr.contains("1 in the sandbox, named by what is no UTF-8"), "{made:?}");
