@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use stepgate_core::action::Action;
@@ -36,8 +37,13 @@ pub(super) trait Client: Send + 'static {
 /// What the gate did in a round.
 pub(super) struct Real {
     pub(super) per_second: f64,
-    /// How long each step took, as its client sees it.
-    pub(super) latencies: Vec<Duration>,
+    /// How long each step took, as its client sees it, in nanoseconds.
+    pub(super) latencies: Histogram<u64>,
+}
+
+/// Latencies with three significant digits, however long.
+pub(super) fn histogram() -> anyhow::Result<Histogram<u64>> {
+    Ok(Histogram::new(3)?)
 }
 
 /// Warms the gate up with one client, then measures all clients at once.
@@ -55,8 +61,12 @@ pub(super) async fn measure<C: Client>(
         clients.push((open(number).await?, requests));
     }
     let start = Instant::now();
-    let latencies = take_steps(clients, progress).await?;
-    let per_second = rate(u64::try_from(latencies.len())?, start.elapsed());
+    let taken = take_steps(clients, progress).await?;
+    let per_second = rate(u64::try_from(taken.len())?, start.elapsed());
+    let mut latencies = histogram()?;
+    for latency in taken {
+        latencies.record(u64::try_from(latency.as_nanos())?)?;
+    }
     Ok(Real { per_second, latencies })
 }
 

@@ -4,16 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::append_only::Appended;
-use super::clients::Real;
+use super::clients::{self, Real};
 use super::{Run, Way, postgres, sqlite};
-
-/// Latencies are kept with three significant digits.
-const LATENCY_DIGITS: u8 = 3;
 
 /// What was measured of one way.
 #[derive(Serialize)]
@@ -94,8 +90,11 @@ fn figure(
     rounds: &[Round],
     process: Option<&[Round]>,
 ) -> anyhow::Result<Figure> {
-    let histogram = histogram(rounds)?;
-    let latency_ms = |quantile| ms(histogram.value_at_quantile(quantile));
+    let mut latencies = clients::histogram()?;
+    for round in rounds {
+        latencies.add(&round.real.latencies)?;
+    }
+    let latency_ms = |quantile| ms(latencies.value_at_quantile(quantile));
     let median_of = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure));
     // Each round is compared with its own roofline and file: changes of the disk's speed affect all of them.
     let part_of_roofline = median_of(|round| round.real.per_second / round.bare_per_second);
@@ -111,12 +110,12 @@ fn figure(
         steps: run.steps,
         rounds: run.rounds,
         steps_per_second: median_of(|round| round.real.per_second),
-        latencies: histogram.len(),
+        latencies: latencies.len(),
         latency_p50_ms: latency_ms(0.5),
         latency_p90_ms: latency_ms(0.9),
         latency_p99_ms: latency_ms(0.99),
         latency_p99_9_ms: latency_ms(0.999),
-        latency_max_ms: ms(histogram.max()),
+        latency_max_ms: ms(latencies.max()),
         roofline_steps_per_second: median_of(|round| round.bare_per_second),
         part_of_roofline,
         times_bare: 1.0 / part_of_roofline,
@@ -127,15 +126,6 @@ fn figure(
         part_of_process: process.map(part_of),
         verified_entries_per_second: verified.map(median),
     })
-}
-
-/// The latencies of all rounds, in nanoseconds.
-fn histogram(rounds: &[Round]) -> anyhow::Result<Histogram<u64>> {
-    let mut histogram = Histogram::new(LATENCY_DIGITS)?;
-    for latency in rounds.iter().flat_map(|round| &round.real.latencies) {
-        histogram.record(u64::try_from(latency.as_nanos())?)?;
-    }
-    Ok(histogram)
 }
 
 fn ms(nanoseconds: u64) -> f64 {

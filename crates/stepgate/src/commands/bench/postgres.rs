@@ -38,7 +38,7 @@ pub(super) async fn round(
     progress.inc(run.steps_of_round()?);
     steps.remove().await?;
     bare.remove().await?;
-    let commits = vec![Step::of(script.commits); real.latencies.len()];
+    let commits = vec![Step::of(script.commits); usize::try_from(real.latencies.len())?];
     let appended = append_only::append(directory, commits, run.clients).await?;
     progress.inc(run.steps_of_round()?);
     Ok(Round { real, verified_per_second: None, bare_per_second, appended })
