@@ -55,7 +55,7 @@ use tracing::instrument;
 pub use backup::Restoring;
 pub use error::OpenError;
 pub use open::PostgresOptions;
-pub use roofline::Scratch;
+pub use roofline::{Scratch, Script};
 
 use crate::Result;
 use crate::announcer::Announcer;

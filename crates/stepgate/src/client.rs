@@ -43,14 +43,16 @@ pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     /// The run that it is the answer of.
     pub(crate) run_id: Option<RunId>,
+    pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
 impl Reply {
     async fn read(response: Response<Body>) -> anyhow::Result<Self> {
-        let (status, run_id) = (response.status(), run_of(response.headers()));
-        let body = response.into_body().collect().await.context("the answer broke off")?;
-        Ok(Self { status, run_id, body: body.to_bytes() })
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.context("the answer broke off")?.to_bytes();
+        let run_id = run_of(&parts.headers);
+        Ok(Self { status: parts.status, run_id, headers: parts.headers, body })
     }
 
     /// The body of a successful response; otherwise an error that says what to do.
@@ -175,6 +177,13 @@ impl Client {
         };
         let who = Who::of(&data.global, role)?;
         Ok(connection.map(|connection| Self { door: Door::Wire(connection), who }))
+    }
+
+    /// A client of the gateway at a URL, with an agent's token.
+    pub(crate) async fn of_agent_at(url: &str, token: &str) -> anyhow::Result<Self> {
+        let connection = Connection::open(Target::url(url, token)?).await?;
+        let who = Who { role: Role::Agent, token: None };
+        Ok(Self { door: Door::Wire(connection), who })
     }
 
     /// A client of a running gateway, or of this process if there is none.

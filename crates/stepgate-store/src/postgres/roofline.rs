@@ -20,6 +20,27 @@ pub struct Scratch {
     url: String,
 }
 
+/// A real step for `pgbench`.
+#[derive(Debug)]
+pub struct Script {
+    /// What `pgbench` runs for each step.
+    pub sql: String,
+    /// The values of the rows that each commit of the step writes: of one commit or two. Texts and bytes are as they are,
+    /// numbers have eight bytes.
+    pub commits: Vec<Vec<u8>>,
+}
+
+/// The rows of a step in one table.
+#[derive(Default)]
+struct Rows {
+    /// The statement that writes them.
+    sql: String,
+    /// Their values that are known before the step acts.
+    values: Vec<u8>,
+    /// Their values that are known after it has acted.
+    results: Vec<u8>,
+}
+
 /// The key columns, which differ in every row of a table.
 const KEYS: [(&str, &[&str]); 4] = [
     ("tool_runs", &["tool_run_id"]),
@@ -58,7 +79,7 @@ impl Scratch {
 
     /// Creates bare tables in this schema for this many clients, and the script that writes a step of
     /// another schema into them: its last step with two commits, or with one if all had one.
-    pub async fn script_of(&self, steps: &Self, clients: usize) -> Result<String, OpenError> {
+    pub async fn script_of(&self, steps: &Self, clients: usize) -> Result<Script, OpenError> {
         let client = self.client().await?;
         let (bare, real) = (&self.name, &steps.name);
         self.run(
@@ -82,33 +103,43 @@ impl Scratch {
         self.script(&client, &run).await
     }
 
-    async fn script(&self, client: &Client, run: &str) -> Result<String, OpenError> {
+    async fn script(&self, client: &Client, run: &str) -> Result<Script, OpenError> {
         let (of_run, of_trace) = (format!("tool_run_id = '{run}'"), format!("trace_id = '{run}'"));
         let of = async |table, condition: &str| self.inserts(client, table, condition).await;
-        let opened = of("chunks", &format!("{of_trace} AND records = 0")).await?;
         let ends = "event_type IN ('tool_succeeded', 'tool_failed', 'policy_violation')";
         let session = "UPDATE sessions SET head_number = head_number + 1, \
                        head_digest = repeat('a', 64), last_step_index = :step \
                        WHERE session_id = lpad((:client_id)::text, 36, '0');\n";
-        let mut script = String::from("\\set step :step + 1\nBEGIN;\n");
-        script += &of("tool_runs", &of_run).await?;
-        if opened.is_empty() {
-            script += &of("effects", &of_trace).await?;
-            script += &of("events", &of_run).await?;
-        } else {
-            script += &opened;
-            script += &of("effects", &of_trace).await?;
-            script += &of("events", &format!("{of_run} AND NOT {ends}")).await?;
-            script += session;
-            script += &format!(
+        let runs = of("tool_runs", &of_run).await?;
+        let opened = of("chunks", &format!("{of_trace} AND records = 0")).await?;
+        let effects = of("effects", &of_trace).await?;
+        let has_two = !opened.sql.is_empty();
+        let (begun, ended) = match has_two {
+            true => (
+                of("events", &format!("{of_run} AND NOT {ends}")).await?,
+                of("events", &format!("{of_run} AND {ends}")).await?,
+            ),
+            false => (of("events", &of_run).await?, Rows::default()),
+        };
+        let closed = of("chunks", &format!("{of_trace} AND records > 0")).await?;
+        let mut sql = String::from("\\set step :step + 1\nBEGIN;\n");
+        let before = [&runs, &opened, &effects, &begun];
+        sql.extend(before.map(|rows| rows.sql.as_str()));
+        if has_two {
+            sql += session;
+            sql += &format!(
                 "COMMIT;\nBEGIN;\n\
                  UPDATE tool_runs SET status = 'ok', latency_ms = 1 WHERE tool_run_id = {ID};\n\
                  UPDATE effects SET settled = 1 WHERE idempotency_key = {ID};\n"
             );
-            script += &of("events", &format!("{of_run} AND {ends}")).await?;
         }
-        script += &of("chunks", &format!("{of_trace} AND records > 0")).await?;
-        Ok(script + session + "COMMIT;\n")
+        sql.extend([&ended, &closed].map(|rows| rows.sql.as_str()));
+        sql += session;
+        sql += "COMMIT;\n";
+        let before = before.map(|rows| rows.values.as_slice()).concat();
+        let after = [runs.results, ended.values, closed.values].concat();
+        let commits = if has_two { vec![before, after] } else { vec![[before, after].concat()] };
+        Ok(Script { sql, commits })
     }
 
     /// The rows of a step as one statement, with new keys for every step.
@@ -117,7 +148,7 @@ impl Scratch {
         client: &Client,
         table: &'static str,
         condition: &str,
-    ) -> Result<String, OpenError> {
+    ) -> Result<Rows, OpenError> {
         let lift = |error: tokio_postgres::Error| while_opening(&self.address.shown, &error);
         let sql = format!(
             "SELECT row_to_json(t)::text FROM {table} AS t WHERE {condition} ORDER BY position"
@@ -125,28 +156,35 @@ impl Scratch {
         let rows = client.query_typed(&sql, &[]).await.map_err(lift)?;
         let keys = KEYS.iter().find(|(of, _)| *of == table).map_or(&[][..], |(_, keys)| *keys);
         let (mut columns, mut values) = (String::new(), Vec::new());
+        let mut found = Rows::default();
         for row in &rows {
             let row: Value = serde_json::from_str(row.get(0)).unwrap_or_default();
             let cells = row.as_object().into_iter().flatten();
-            let (names, cells): (Vec<_>, Vec<_>) = cells
-                .filter(|(name, _)| name.as_str() != "position")
-                .map(|(name, cell)| (name.clone(), written(name, cell, keys)))
-                .unzip();
+            let cells = cells.filter(|(name, _)| name.as_str() != "position");
+            for (name, cell) in cells.clone() {
+                let is_result =
+                    ["output_json", "error_json", "latency_ms"].contains(&name.as_str());
+                let kept = if is_result { &mut found.results } else { &mut found.values };
+                add_bytes(kept, name, cell);
+            }
+            let (names, cells): (Vec<_>, Vec<_>) =
+                cells.map(|(name, cell)| (name.clone(), written(name, cell, keys))).unzip();
             columns = names.join(", ");
             values.push(format!("({})", cells.join(", ")));
         }
         if values.is_empty() {
-            return Ok(String::new());
+            return Ok(found);
         }
         let values = values.join(", ");
-        Ok(match table {
+        found.sql = match table {
             // Their positions come from a counter, which a bare table does not have.
             "events" => format!(
                 "INSERT INTO events ({columns}, position) \
                  SELECT row.*, nextval('bare_positions') FROM (VALUES {values}) AS row;\n"
             ),
             _ => format!("INSERT INTO {table} ({columns}) VALUES {values};\n"),
-        })
+        };
+        Ok(found)
     }
 
     async fn client(&self) -> Result<Object, OpenError> {
@@ -175,10 +213,9 @@ fn written(name: &str, cell: &Value, keys: &[&str]) -> String {
         ("status", _) => "'started'".into(),
         ("owner" | "latency_ms", _) => "NULL::bigint".into(),
         ("output_json" | "error_json", _) => "NULL::text".into(),
-        (_, Value::String(text)) => {
+        (name, Value::String(text)) => {
             let quoted = text.replace('\\', "\\\\").replace('\'', "''").replace(':', "\\x3a");
-            let is_bytes = ["payload", "packed", "link_prev", "link_digest"].contains(&name);
-            let kind = if is_bytes && text.starts_with("\\x") { "::bytea" } else { "" };
+            let kind = if hex_of(name, text).is_some() { "::bytea" } else { "" };
             format!("E'{quoted}'{kind}")
         }
         ("link_number", Value::Null) => "NULL::bigint".into(),
@@ -187,4 +224,29 @@ fn written(name: &str, cell: &Value, keys: &[&str]) -> String {
             cell.to_string()
         }
     }
+}
+
+/// The digits of a cell that holds bytes.
+fn hex_of<'a>(name: &str, text: &'a str) -> Option<&'a str> {
+    let is_bytes = ["payload", "packed", "link_prev", "link_digest"].contains(&name);
+    text.strip_prefix("\\x").filter(|_| is_bytes)
+}
+
+/// Adds the value of a cell.
+fn add_bytes(bytes: &mut Vec<u8>, name: &str, cell: &Value) {
+    match cell {
+        Value::Null => {}
+        Value::Bool(_) => bytes.push(1),
+        Value::Number(number) => bytes.extend(number.as_i64().unwrap_or_default().to_be_bytes()),
+        Value::String(text) => match hex_of(name, text) {
+            Some(digits) => bytes.extend(digits.as_bytes().chunks(2).map(byte)),
+            None => bytes.extend(text.as_bytes()),
+        },
+        Value::Array(_) | Value::Object(_) => bytes.extend(cell.to_string().as_bytes()),
+    }
+}
+
+fn byte(digits: &[u8]) -> u8 {
+    let text = std::str::from_utf8(digits).unwrap_or_default();
+    u8::from_str_radix(text, 16).unwrap_or_default()
 }

@@ -60,6 +60,15 @@ impl Roofline {
         self.steps.get(step)?.tool.as_deref()
     }
 
+    /// The values that each commit of a step writes: of one commit or two. Texts and blobs are as they are, numbers have
+    /// eight bytes.
+    pub fn commits(&self) -> impl Iterator<Item = Vec<Vec<u8>>> {
+        self.steps.iter().map(|step| {
+            let commits = [&step.before_the_act, &step.after_the_act].into_iter();
+            commits.filter(|commit| !commit.is_empty()).map(|commit| bytes(commit)).collect()
+        })
+    }
+
     /// Writes all steps into a fresh database, as many at a time as there are clients, and returns how long
     /// that took. `act` stands for the work of the steps between their two commits.
     pub fn write(
@@ -92,6 +101,20 @@ impl Roofline {
         }
         Ok(start.elapsed())
     }
+}
+
+fn bytes(statements: &[Statement]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for value in statements.iter().flat_map(|statement| &statement.values) {
+        match value {
+            Value::Null => {}
+            Value::Integer(number) => bytes.extend(number.to_be_bytes()),
+            Value::Real(number) => bytes.extend(number.to_be_bytes()),
+            Value::Text(text) => bytes.extend(text.as_bytes()),
+            Value::Blob(blob) => bytes.extend(blob),
+        }
+    }
+    bytes
 }
 
 fn commit<'a>(

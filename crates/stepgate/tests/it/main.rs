@@ -14,6 +14,7 @@ mod archives;
 mod attention;
 mod audit;
 mod backup;
+mod bench;
 mod binary;
 mod budgets;
 mod cli;

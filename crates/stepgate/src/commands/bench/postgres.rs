@@ -3,10 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+use indicatif::ProgressBar;
 use stepgate_store::postgres::Scratch;
 use tokio::process::Command;
 
-use super::{Real, Run, real_steps};
+use super::append_only::{self, Step};
+use super::measure::Round;
+use super::{Run, Way};
 use crate::data_dir::DataDir;
 
 /// Where Debian installs the programs of each version.
@@ -15,29 +18,39 @@ const DEBIAN: &str = "/usr/lib/postgresql";
 /// Most threads for pgbench's clients, because they share the cores with the server.
 const THREADS_MAX: usize = 2;
 
-/// One round: real steps in one schema, then their rows by pgbench in another.
-pub(super) async fn round(url: &str, directory: &Path, run: Run) -> anyhow::Result<(Real, f64)> {
+/// One round: real steps in one schema, then their rows by pgbench in another, then their bytes in a file.
+pub(super) async fn round(
+    url: &str,
+    directory: &Path,
+    way: Way,
+    run: Run,
+    progress: &ProgressBar,
+) -> anyhow::Result<Round> {
     let steps = Scratch::make(url, "stepgate_bench_steps").await?;
     let mut data = DataDir::at(directory);
     data.global.store = Some(steps.url().to_owned());
-    let real = real_steps(data, run).await?;
+    let real = way.steps(data, run, progress).await?;
     let bare = Scratch::make(url, "stepgate_bench_bare").await?;
     let script = bare.script_of(&steps, run.clients).await?;
     let file = directory.join("step.sql");
-    std::fs::write(&file, script)?;
-    let per_second = pgbench(bare.url(), &file, run).await?;
+    std::fs::write(&file, script.sql)?;
+    let bare_per_second = pgbench(bare.url(), &file, run).await?;
+    progress.inc(run.steps_of_round()?);
     steps.remove().await?;
     bare.remove().await?;
-    Ok((real, per_second))
+    let commits = vec![Step::of(script.commits); usize::try_from(real.latencies.len())?];
+    let appended = append_only::append(directory, commits, run.clients).await?;
+    progress.inc(run.steps_of_round()?);
+    Ok(Round { real, verified_per_second: None, bare_per_second, appended })
 }
 
 async fn pgbench(url: &str, script: &Path, run: Run) -> anyhow::Result<f64> {
-    let Run { clients, steps, .. } = run;
+    let clients = run.clients;
     let program = program();
     let mut pgbench = Command::new(&program);
     pgbench.args(["--no-vacuum", "--protocol=prepared", "--define=step=0"]);
     pgbench.arg(format!("--client={clients}")).arg(format!("--jobs={}", clients.min(THREADS_MAX)));
-    pgbench.arg(format!("--transactions={}", steps.div_ceil(clients)));
+    pgbench.arg(format!("--transactions={}", run.steps_of_client()));
     pgbench.arg(format!("--file={}", script.display())).arg(url);
     let output = pgbench.output().await.with_context(|| {
         format!("cannot run `{}`: install PostgreSQL's programs", program.display())
