@@ -1,5 +1,5 @@
-//! The file with the keys of original payloads: those with redacted arguments are encrypted as long as their steps need
-//! them.
+//! The file with the keys of what the store keeps apart: payloads with redacted arguments as long as their steps need them,
+//! and erasable arguments until they are erased.
 
 use std::fs;
 use std::io;
@@ -37,7 +37,7 @@ impl DataDir {
         keys.map_err(|why| anyhow!("`{}` is no file of payload keys: {why}", file.display()))
     }
 
-    /// Makes the file where a tool has redacted arguments. Only for the store in this directory: the nodes of a shared
+    /// Makes the file where a tool has redacted or erasable arguments. Only for the store in this directory: the nodes of a shared
     /// store must all have the same keys.
     pub(crate) fn provide_payload_key(&self, config: &Config) -> anyhow::Result<()> {
         let file = self.payload_key_file(config);
@@ -47,13 +47,13 @@ impl DataDir {
         let is_own = config.store.payload_key_file.as_os_str().is_empty();
         ensure!(
             is_own && self.store_url(config)?.is_none(),
-            "a tool server has `redacted`, and `{0}` with the key that encrypts payloads is not there: make it once, \
+            "a tool server has `redacted` or `erasable`, and `{0}` with the key that encrypts them is not there: make it once, \
              `(umask 077; openssl rand -hex 32 >{0})`, and give every node of the store the same file \
              (store.payload_key_file)",
             file.display()
         );
         let text = format!(
-            "# Encrypts payloads with redacted arguments until their steps are over. It is in no backup.\n{}\n",
+            "# Encrypts redacted and erasable arguments. It is in no backup: keep a copy of it.\n{}\n",
             PayloadKeys::fresh_line().context("the system gives no random numbers")?
         );
         let written = durable::write(&file, text.as_bytes());

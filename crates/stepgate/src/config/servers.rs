@@ -262,7 +262,7 @@ impl ServerConfig {
         })
     }
 
-    /// Whether any of its tools may have redacted arguments.
+    /// Whether any of its tools may have redacted or erasable arguments.
     pub(super) fn has_redacted(&self) -> bool {
         let of_tools = self.tools.values().flat_map(|tool| [&tool.redacted, &tool.erasable]);
         of_tools.chain([&self.redacted, &self.erasable]).flatten().any(|names| !names.is_empty())

@@ -37,8 +37,8 @@ pub(crate) struct StoreConfig {
     /// are refused.
     #[schemars(range(min = 0, max = FREE_BYTES_CEILING))]
     pub(crate) free_bytes_min: u64,
-    /// The file with the keys that encrypt payloads with redacted arguments, one a line; empty for `payload.key` in the
-    /// data directory. All nodes of a shared store need the same.
+    /// The file with the keys that encrypt erasable arguments, and payloads with redacted ones, one a line; empty for
+    /// `payload.key` in the data directory. All nodes of a shared store need the same.
     pub(crate) payload_key_file: PathBuf,
 }
 
@@ -81,7 +81,7 @@ impl Config {
         }
     }
 
-    /// Whether any tool may have redacted arguments.
+    /// Whether any tool may have redacted or erasable arguments.
     pub(crate) fn has_redacted(&self) -> bool {
         self.servers.values().any(ServerConfig::has_redacted)
     }
