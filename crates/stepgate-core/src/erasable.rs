@@ -69,7 +69,7 @@ pub struct Found {
     /// Their steps are not over, and need their arguments.
     pub open: Vec<RunId>,
     /// Their arguments cannot be read, so whether they contain the text is not known: the key is not there, or the row
-    /// was changed.
+    /// was changed. Or the run cannot be read, so whether it is over is not known.
     pub unreadable: Vec<RunId>,
 }
 
@@ -183,9 +183,16 @@ impl Judge {
     ) -> Result<(), StoreError> {
         let ErasableArgs { run_id, session_id, .. } = *row;
         let principal_id = self.principal_of(store, session_id).await?.cloned();
+        let run = match store.recall(run_id).await {
+            // One damaged run keeps no other from being erased.
+            Err(StoreError::State(_)) => {
+                found.unreadable.push(run_id);
+                return Ok(());
+            }
+            run => run?,
+        };
         // A run that has left the store is over.
-        let is_open = store.recall(run_id).await?.is_some_and(|it| !it.run.status.is_final());
-        let list = if is_open {
+        let list = if run.is_some_and(|it| !it.run.status.is_final()) {
             &mut found.open
         } else if self.held.covers(principal_id.as_ref(), session_id, run_id) {
             &mut found.held

@@ -220,11 +220,11 @@ impl Walk {
         }
         self.runs(store, &last, progress).await?;
         self.suspects(store).await?;
-        self.erasable(store).await?;
         self.kept_runs(store).await?;
         self.shared_keys(store).await?;
         self.loose_events(store, last.events).await?;
         self.archives(files);
+        self.erasable(store).await?;
         if let Some(sessions) = self.readable("sessions", sessions)? {
             self.sessions(store, &sessions, saved).await?;
         }

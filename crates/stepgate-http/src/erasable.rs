@@ -44,7 +44,8 @@ pub(super) async fn show(
         let arguments = Some(arguments.ok_or_else(locked)?);
         return Ok(Json(ErasableObject { run_id, arguments, erased: None }));
     }
-    let erasure = erasable::erasure_of(store, run_id).await?.ok_or_else(Problem::not_found)?;
+    let none = || Problem::nothing_there("the run has no erasable arguments, and never had any");
+    let erasure = erasable::erasure_of(store, run_id).await?.ok_or_else(none)?;
     let (event, ErasableErased { erased_by, reason, .. }) = erasure;
     let (event_id, erased_at) = (event.event_id, event.ts);
     let erased = Some(ErasureObject { event_id, erased_at, erased_by, reason });
@@ -60,7 +61,7 @@ pub(super) struct FoundErasable {
     held: Vec<RunId>,
     /// Their steps are not over, and need their arguments.
     open: Vec<RunId>,
-    /// Their arguments cannot be read, so whether they contain the text is not known.
+    /// They, or their arguments, cannot be read.
     unreadable: Vec<RunId>,
 }
 

@@ -142,7 +142,12 @@ impl Problem {
 
     /// It does not exist, or it belongs to another principal: the answer is the same.
     pub(crate) fn not_found() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", "there is no such thing here")
+        Self::nothing_there("there is no such thing here")
+    }
+
+    /// The same, for a caller who may know what is missing.
+    pub(crate) fn nothing_there(message: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", message)
     }
 
     pub(crate) fn method_not_allowed(allowed: &[&str]) -> Self {

@@ -205,6 +205,7 @@ impl Walk {
         for dossier in &archive.dossiers {
             self.problems.extend(consents::check(dossier, &self.consents));
             self.problems.extend(labels::check(dossier, &self.labels));
+            self.erasable.add(dossier);
         }
     }
 }

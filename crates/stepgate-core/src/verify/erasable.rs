@@ -1,6 +1,6 @@
 //! Erasable arguments, against the journals that have their digests and the events that say that they were stored or erased.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use crate::erasable::{PAGE, erased};
 use crate::event::EventType;
@@ -39,7 +39,7 @@ fn stores_erasable(dossier: &Dossier) -> bool {
 }
 
 impl Walk {
-    /// After the runs. What is erased meanwhile is no problem.
+    /// After the runs and the archives. What is erased meanwhile is no problem.
     pub(super) async fn erasable(&mut self, store: &dyn Store) -> Result<(), StoreError> {
         let Erasable { mut stored, erased: before } = std::mem::take(&mut self.erasable);
         let mut after = None;
@@ -48,19 +48,20 @@ impl Walk {
             let page = page.unwrap_or_default();
             let Some(last) = page.last() else { break };
             after = Some(last.run_id);
-            let ids: Vec<RunId> = page.iter().map(|row| row.run_id).collect();
-            let runs = store.recollections(&ids).await?;
-            let runs: HashMap<RunId, Run> =
-                runs.into_iter().map(|it| (it.run.arrival.run_id, it.run)).collect();
             for row in &page {
                 let was_stored = stored.remove(&row.run_id);
                 if before.contains(&row.run_id) {
                     self.erasable_problem(row.run_id, "they were erased, and are there");
                 }
-                match runs.get(&row.run_id) {
-                    Some(run) => self.erasable_of_run(store, row, run, was_stored).await?,
-                    None if store.archived_run(row.run_id).await?.is_some() => {}
-                    None => self.erasable_problem(row.run_id, "there is no such run"),
+                // A run that cannot be read is a problem of its own.
+                let run = self.readable("tool_runs", store.recall(row.run_id).await)?;
+                match run {
+                    Some(Some(it)) => {
+                        self.erasable_of_run(store, row, &it.run, was_stored).await?;
+                    }
+                    Some(None) if store.archived_run(row.run_id).await?.is_some() => {}
+                    Some(None) => self.erasable_problem(row.run_id, "there is no such run"),
+                    None => {}
                 }
             }
         }

@@ -143,6 +143,37 @@ fn what_is_erased_is_gone_and_everything_verifies_also_after_it_was_archived() {
     }
 }
 
+/// What the archive's file says was stored, and what is deleted behind the gateway's back.
+#[test]
+fn lost_arguments_of_an_archived_run_show() {
+    let scene = scene(Place::new());
+    let gateway = Gateway::start(&scene.place);
+    for number in 1..3 {
+        assert_eq!(gateway.propose(&act(number)).status, 202);
+        assert_eq!(approve(&gateway, &scene.pending()).status, 200);
+    }
+    let before = json!({ "before": "2999-01-01T00:00:00.000Z" }).to_string();
+    let archived = gateway.send("POST", "/v1/archives", &gateway.operator, &before);
+    let run = archived.json()["archives"][0]["runs"].clone();
+    assert_eq!(run, 1, "{archived:?}");
+    let none = gateway.send(
+        "GET",
+        "/v1/runs/01a1f278-5155-705b-b1ed-69ea68ec8aae/erasable",
+        &gateway.operator,
+        "",
+    );
+    assert!(none.status == 404 && none.body.contains("never had any"), "{none:?}");
+    drop(gateway);
+    scene.verified();
+    let stranger = rusqlite::Connection::open(scene.place.database()).unwrap();
+    assert_eq!(stranger.execute("DELETE FROM erasable_args", []), Ok(2));
+    drop(stranger);
+    let verified = scene.stepgate(&["verify"]);
+    let told = format!("{}{}", verified.stdout, verified.stderr);
+    assert_eq!(verified.code, 1, "{told}");
+    assert_eq!(told.matches("no event says that they were erased").count(), 2, "{told}");
+}
+
 #[test]
 fn without_its_key_a_waiting_call_is_not_sent_and_with_it_it_goes_on() {
     let scene = scene(Place::new());

@@ -165,6 +165,37 @@ async fn changed_lost_and_added_arguments_show() {
     }
 }
 
+/// A run whose row cannot be read keeps its arguments, and no other run's.
+#[tokio::test]
+async fn a_damaged_run_does_not_keep_others_from_being_erased() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("stepgate.db");
+    let open = || Arc::new(SqliteStore::open(&path, Default::default()).unwrap());
+    let mut house = house();
+    house.fixture.gate.store = open();
+    let (damaged, sound) = (over(&house, 1, WORDS).await, over(&house, 2, WORDS).await);
+    house.fixture.gate.store = Arc::new(MemoryStore::new());
+    let stranger = rusqlite::Connection::open(&path).unwrap();
+    let names: Vec<String> = {
+        let sql = "SELECT name FROM sqlite_schema WHERE type = 'trigger'";
+        let mut names = stranger.prepare(sql).unwrap();
+        names.query_map([], |row| row.get(0)).unwrap().flatten().collect()
+    };
+    for name in names.iter().filter(|name| name.starts_with("tool_runs_")) {
+        stranger.execute_batch(&format!("DROP TRIGGER {name}")).unwrap();
+    }
+    let changed = stranger
+        .execute("UPDATE tool_runs SET ts = 'never' WHERE tool_run_id = ?1", [damaged.to_string()]);
+    assert_eq!(changed, Ok(1));
+    drop(stranger);
+    house.fixture.gate.store = open();
+    let found = erase(&house, ErasableTarget::Containing(WORDS.into())).await;
+    let expected = Found { runs: vec![sound], unreadable: vec![damaged], ..Found::default() };
+    assert_eq!(found, expected);
+    let told = problems(&house).await;
+    assert!(told.iter().any(|it| it.contains("column ts")), "{told:?}");
+}
+
 /// Arguments that come back after they were erased, as from an older backup.
 #[tokio::test]
 async fn arguments_that_are_put_back_after_their_erasure_show() {
