@@ -2,20 +2,25 @@
 //! from a file that was created since.
 //!
 //! A device and an inode are not enough: a file system gives the inode of a deleted file to the next new
-//! one. The birth time tells the two apart. Where a file system does not report it, the change time does,
-//! which programs cannot set. Where neither can be compared, nothing is certain, and no action relies on it.
+//! one. The birth time tells the two apart, except within one tick of the clock for file times (some
+//! milliseconds). WRITE_FILE therefore gives each file a modification time to the nanosecond, and a file that
+//! was born in the current tick is told by both. Where a file system does not report births, the change time
+//! tells, which programs cannot set. Where nothing can be compared, nothing is certain, and no action relies
+//! on it.
 
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Statx, StatxFlags, StatxTimestamp, makedev};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::fs::{Statx, StatxFlags, StatxTimestamp, Timestamps, UTIME_OMIT, futimens, makedev};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 /// The fields that are requested from `statx`.
 pub(super) const ASKED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
 /// How long recording an identity waits until every file that is created afterwards certainly has a later
-/// birth time. The clock for file times advances every few milliseconds.
+/// birth time, where the modification time does not tell. The clock for file times advances every few
+/// milliseconds.
 const LATER_WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// A file's identity. The fields are texts, because JSON numbers end at 2^53; times are seconds and
@@ -34,6 +39,10 @@ pub struct Identity {
     /// The modification time: when its content last changed, or a value that a program set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) modified: Option<String>,
+    /// The modification time that a program set, where the birth time alone does not tell this file from one
+    /// that is created in the same tick of the clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) stamped: Option<String>,
 }
 
 /// Whether a file is the one that was recorded.
@@ -53,6 +62,7 @@ impl Identity {
             born: birth(stat).map(text),
             changed: Some(text(stat.stx_ctime)),
             modified: Some(text(stat.stx_mtime)),
+            stamped: None,
         }
     }
 
@@ -60,7 +70,14 @@ impl Identity {
     /// that a clock set back makes uncertain are left out.
     pub(super) fn to_record(stat: &Statx) -> Self {
         let told = Self::of(stat);
-        if is_in_the_past(birth(stat).unwrap_or(stat.stx_ctime)) {
+        let begun = birth(stat).unwrap_or(stat.stx_ctime);
+        if has_passed(begun) {
+            return told;
+        }
+        if is_stamped(stat) {
+            return Self { stamped: told.modified.clone(), ..told };
+        }
+        if wait_until_passed(begun) {
             return told;
         }
         Self { born: None, changed: None, ..told }
@@ -75,13 +92,18 @@ impl Identity {
             // files were copied to another device. So a different device number proves nothing, and neither
             // does a different inode. But no copy has both the inode and, to the nanosecond, the birth time
             // of its original.
-            return match self.inode == now.inode && born == Some(true) {
+            let is_same = self.inode == now.inode && born == Some(true);
+            return match is_same && (self.stamped.is_none() || self.stamped == now.modified) {
                 true => Likeness::Same,
                 false => Likeness::Unsure,
             };
         }
         match (self.inode == now.inode, born, unchanged) {
             (false, _, _) | (true, Some(false), _) => Likeness::Other,
+            // A new file of the same tick, or this file after it was written to.
+            (true, Some(true), _) if self.stamped.is_some() && self.stamped != now.modified => {
+                Likeness::Unsure
+            }
             (true, Some(true), _) | (true, None, Some(true)) => Likeness::Same,
             // A new file with the same inode, or this file after it was renamed or written to.
             (true, None, Some(false) | None) => Likeness::Unsure,
@@ -135,21 +157,41 @@ fn text(time: StatxTimestamp) -> String {
     format!("{}.{:09}", time.tv_sec, time.tv_nsec)
 }
 
-/// Waits until the clock for file times has passed this time. INVARIANT: every file that is created
-/// afterwards has a later birth time. False where the clock is too far behind.
-fn is_in_the_past(time: StatxTimestamp) -> bool {
+/// Gives a file that was just filled a modification time to the nanosecond. The file system's own is the time
+/// of the last tick, which several files have in common.
+pub(super) fn stamp(file: impl AsFd) -> rustix::io::Result<()> {
+    let kept = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let now = clock_gettime(ClockId::Realtime);
+    futimens(file, &Timestamps { last_access: kept, last_modification: now })
+}
+
+/// Whether a file that was born in the current tick has a modification time that a program set. INVARIANT: the
+/// file system itself gives it no time after that tick.
+fn is_stamped(stat: &Statx) -> bool {
+    birth(stat).is_some_and(|born| instant(born) < instant(stat.stx_mtime))
+}
+
+/// Whether the clock for file times has passed this time. INVARIANT: then every file that is created afterwards
+/// has a later birth time.
+fn has_passed(time: StatxTimestamp) -> bool {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    (now.tv_sec, u32::try_from(now.tv_nsec).unwrap_or(0)) > instant(time)
+}
+
+/// Waits until it has. False where the clock is too far behind.
+fn wait_until_passed(time: StatxTimestamp) -> bool {
     let begun = Instant::now();
-    loop {
-        let now = clock_gettime(ClockId::RealtimeCoarse);
-        let nanoseconds = u32::try_from(now.tv_nsec).unwrap_or(0);
-        if (now.tv_sec, nanoseconds) > (time.tv_sec, time.tv_nsec) {
-            return true;
-        }
+    while !has_passed(time) {
         if begun.elapsed() > LATER_WAIT_MAX {
             return false;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+    true
+}
+
+fn instant(time: StatxTimestamp) -> (i64, u32) {
+    (time.tv_sec, time.tv_nsec)
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@
 //! | CREATE_DIRECTORY | `{exists}` |
 //! | any of these, where the state could not be read | `{failure}`: its code, which is then the effect |
 //!
-//! An identity is `device`, `inode`, `born`, `changed` and `modified`; device and inode are null where there
-//! is no file. Journals of earlier builds have only the first two, and none of them for a file that is
-//! written.
+//! An identity is `device`, `inode`, `born`, `changed`, `modified` and sometimes `stamped`; device and inode
+//! are null where there is no file. Journals of earlier builds have only the first two, and none of them for
+//! a file that is written.
 
 use serde_json::json;
 use stepgate_core::action::CoreCall;
@@ -60,6 +60,7 @@ pub(super) fn recorded_file(pre_state: Option<&Value>, key: Option<&str>) -> Opt
         born: text("born"),
         changed: text("changed"),
         modified: text("modified"),
+        stamped: text("stamped"),
     })
 }
 

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::crash::CrashPoint;
 use super::error::ActionError;
-use super::identity::Likeness;
+use super::identity::{self, Likeness};
 use super::pre_state::Before;
 use super::read_file::{content_of, read_up_to};
 use super::recorded::{IN_DOUBT, Recorded};
@@ -172,6 +172,8 @@ fn fill(
         rustix::fs::fchmod(&file, mode)?;
     }
     file.write_all(content.as_bytes())?;
+    // Where the file system refuses, the next change of this file waits for the clock.
+    let _ = identity::stamp(&file);
     root.crash_point(CrashPoint::WriteTemporaryFilled)?;
     rustix::fs::fsync(&file)?;
     root.crash_point(CrashPoint::WriteTemporarySynced)

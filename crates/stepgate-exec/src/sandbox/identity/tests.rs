@@ -12,6 +12,7 @@ fn recorded(device: &str, inode: &str, born: Option<&str>, changed: Option<&str>
         born: text(born),
         changed: text(changed),
         modified: None,
+        stamped: None,
     }
 }
 
@@ -93,6 +94,50 @@ fn a_file_that_is_made_after_a_record_is_never_taken_for_the_recorded_one() {
         fs::remove_file(&path).unwrap();
     }
     println!("{reused} of 50 got the inode of the file before");
+}
+
+#[test]
+fn a_file_that_was_recorded_in_the_tick_of_its_birth_is_told_by_its_stamp() {
+    use Likeness::{Other, Same, Unsure};
+    let modified = |at: &str, file: Identity| Identity { modified: Some(at.into()), ..file };
+    let young = recorded("d", "i", Some("1.0"), Some("1.0"));
+    let was = Identity { stamped: Some("1.5".into()), ..modified("1.5", young.clone()) };
+    let rows = [
+        (modified("1.5", young.clone()), Same),
+        // Made in the same tick with the same inode, or written to.
+        (modified("1.0", young.clone()), Unsure),
+        (young, Unsure),
+        (modified("1.5", recorded("d", "i", Some("9.0"), None)), Other),
+        (modified("1.5", recorded("d", "j", Some("1.0"), None)), Other),
+        // Another device, or the same one under another number.
+        (modified("1.5", recorded("e", "i", Some("1.0"), None)), Same),
+        (modified("1.0", recorded("e", "i", Some("1.0"), None)), Unsure),
+    ];
+    for (now, likeness) in rows {
+        assert_eq!(was.likeness(&now), likeness, "{now:?}");
+    }
+}
+
+#[test]
+fn a_stamped_file_is_recorded_without_waiting_for_the_clock_and_is_not_taken_for_a_later_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a");
+    let write = || {
+        fs::write(&path, "same").unwrap();
+        stamp(fs::File::options().write(true).open(&path).unwrap()).unwrap();
+        stat(&path)
+    };
+    let mut stamped = 0;
+    for _ in 0..200 {
+        let was = Identity::to_record(&write());
+        stamped += u32::from(was.stamped.is_some());
+        assert!(was.is_certainly(&Identity::of(&stat(&path))), "{was:?}");
+        fs::remove_file(&path).unwrap();
+        let now = Identity::of(&write());
+        assert!(!was.is_certainly(&now), "{was:?} {now:?}");
+        fs::remove_file(&path).unwrap();
+    }
+    assert!(stamped > 0, "no file was recorded in the tick of its birth");
 }
 
 #[test]
