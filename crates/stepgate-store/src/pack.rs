@@ -52,6 +52,8 @@ const ID: u8 = 0xff;
 /// The length of an id as text, and where its hyphens are.
 const ID_CHARS: usize = 36;
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+/// The digits before the first hyphen.
+const ID_GROUP_CHARS: usize = 8;
 
 /// Packs texts, some of which may be absent.
 pub fn pack<'a>(texts: impl IntoIterator<Item = Option<&'a str>>) -> Vec<u8> {
@@ -133,68 +135,88 @@ fn text_of(line: &str) -> Result<Option<String>, String> {
     Ok(Some(text))
 }
 
+/// A hash of the text at a place: of its first six bytes, in the highest bits. None in the last bytes.
+fn hash_at(bytes: &[u8], at: usize) -> Option<u64> {
+    // Eight bytes are read at once, and two of them cut off.
+    let number = u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?) << 16;
+    Some(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
 /// Where the last text with a hash began, plus one; zero where there was none.
-#[derive(Clone)]
 struct Seen {
     places: Vec<u32>,
     /// Two to this power is how many places there are.
     bits: u32,
 }
 
-/// For a commit of usual length, and for the longest.
-const SEEN_BITS_MIN: u32 = 13;
+/// Room for the texts of the dictionary, and of the longest commit.
+const SEEN_BITS_MIN: u32 = 12;
 const SEEN_BITS_MAX: u32 = 20;
 
 impl Seen {
-    /// The dictionary's own texts, with room for a commit of this length.
-    fn of_dictionary(length: usize) -> Self {
-        let needed = usize::BITS - length.leading_zeros();
-        if needed <= SEEN_BITS_MIN {
-            return USUAL.clone();
-        }
-        Self::with_bits(needed.min(SEEN_BITS_MAX))
+    /// With room for so many texts.
+    fn with_room(texts: usize) -> Self {
+        let bits = usize::BITS - texts.leading_zeros();
+        let bits = bits.clamp(SEEN_BITS_MIN, SEEN_BITS_MAX);
+        Self { places: vec![0; 1 << bits], bits }
     }
 
-    fn with_bits(bits: u32) -> Self {
-        let mut seen = Self { places: vec![0; 1 << bits], bits };
-        for at in 0..DICTIONARY.len() {
-            seen.replace(DICTIONARY, at);
-        }
-        seen
+    fn slot(&self, hash: u64) -> usize {
+        usize::try_from(hash >> (u64::BITS - self.bits)).unwrap_or(0)
     }
 
-    /// The place that was noted for the text at `at`; `at` is noted instead.
-    fn replace(&mut self, bytes: &[u8], at: usize) -> Option<usize> {
-        // Eight bytes are read at once, and two of them cut off.
-        let number = u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?) << 16;
-        let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - self.bits);
-        let noted = self.places.get_mut(usize::try_from(hash).ok()?)?;
+    fn place(&self, hash: u64) -> Option<usize> {
+        let noted = *self.places.get(self.slot(hash))?;
+        usize::try_from(noted).ok()?.checked_sub(1)
+    }
+
+    /// The place that was noted for this hash; `at` is noted instead.
+    fn replace(&mut self, hash: u64, at: usize) -> Option<usize> {
+        let slot = self.slot(hash);
+        let noted = self.places.get_mut(slot)?;
         let before = std::mem::replace(noted, u32::try_from(at + 1).unwrap_or(0));
         usize::try_from(before).ok()?.checked_sub(1)
     }
 }
 
-static USUAL: LazyLock<Seen> = LazyLock::new(|| Seen::with_bits(SEEN_BITS_MIN));
+/// The texts of the dictionary.
+static IN_DICTIONARY: LazyLock<Seen> = LazyLock::new(|| {
+    let mut seen = Seen::with_room(2 * DICTIONARY.len());
+    for at in 0..DICTIONARY.len() {
+        if let Some(hash) = hash_at(DICTIONARY, at) {
+            seen.replace(hash, at);
+        }
+    }
+    seen
+});
 
 /// Writes what follows the dictionary in `bytes` as operations.
 fn compress(bytes: &[u8], out: &mut Vec<u8>) {
-    let mut seen = Seen::of_dictionary(bytes.len() - DICTIONARY.len());
+    let dictionary = &*IN_DICTIONARY;
+    let mut seen = Seen::with_room(bytes.len() - DICTIONARY.len());
     let mut at = DICTIONARY.len();
     let mut new_from = at;
-    while at < bytes.len() {
-        let before = seen.replace(bytes, at);
-        let length = before.map_or(0, |before| common(bytes, before, at));
-        match before {
-            Some(before) if is_worth_it(length, at - before) => {
-                add_new(bytes.get(new_from..at).unwrap_or_default(), out);
-                add_match(length, at - before, out);
-                for inside in at + 1..at + length {
-                    seen.replace(bytes, inside);
-                }
-                at += length;
-                new_from = at;
+    while let Some(hash) = hash_at(bytes, at) {
+        let matched = |from: Option<usize>| {
+            let from = from?;
+            let length = common(bytes, from, at);
+            is_worth_it(length, at - from).then_some((length, at - from))
+        };
+        let before = seen.replace(hash, at);
+        let Some((length, distance)) = matched(before).or_else(|| matched(dictionary.place(hash)))
+        else {
+            at += 1;
+            continue;
+        };
+        add_new(bytes.get(new_from..at).unwrap_or_default(), out);
+        add_match(length, distance, out);
+        at += length;
+        new_from = at;
+        // What is inside of it is found where it stood before; only its end has something new behind it.
+        for inside in at + 1 - MATCH_BYTES_MIN..at {
+            if let Some(hash) = hash_at(bytes, inside) {
+                seen.replace(hash, inside);
             }
-            Some(_) | None => at += 1,
         }
     }
     add_new(bytes.get(new_from..).unwrap_or_default(), out);
@@ -235,13 +257,16 @@ fn add_new(text: &[u8], out: &mut Vec<u8>) {
     while let Some(rest) = text.get(at..)
         && !rest.is_empty()
     {
-        let digits = rest.iter().take_while(|byte| nibble(**byte).is_some()).count() & !1;
-        let id = rest.get(..ID_CHARS).and_then(id_bytes);
-        let chars = match id {
-            Some(_) => ID_CHARS,
-            None if digits >= HEX_DIGITS_MIN => digits,
+        let digits = rest.iter().take_while(|byte| nibble(**byte).is_some()).count();
+        let id = match digits {
+            ID_GROUP_CHARS => rest.get(..ID_CHARS).and_then(id_bytes),
+            _ => None,
+        };
+        let end = match id {
+            Some(_) => at + ID_CHARS,
+            None if digits >= HEX_DIGITS_MIN => at + (digits & !1),
             None => {
-                at += 1;
+                at += digits.max(1);
                 continue;
             }
         };
@@ -251,9 +276,9 @@ fn add_new(text: &[u8], out: &mut Vec<u8>) {
                 out.push(ID);
                 out.extend(id);
             }
-            None => add_hex(rest.get(..digits).unwrap_or_default(), out),
+            None => add_hex(text.get(at..end).unwrap_or_default(), out),
         }
-        at += chars;
+        at = end;
         plain_from = at;
     }
     add_plain(text.get(plain_from..).unwrap_or_default(), out);
