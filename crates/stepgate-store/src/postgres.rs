@@ -9,6 +9,7 @@ mod link;
 mod writer;
 mod facts;
 mod write;
+mod readers;
 mod read;
 mod list;
 mod cells;
@@ -24,10 +25,9 @@ mod guards;
 mod roofline;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use deadpool_postgres::{Object, Pool};
+use deadpool_postgres::Object;
 use stepgate_core::approval::Approval;
 use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::{Account, Balance, BudgetName, Window};
@@ -49,7 +49,6 @@ use stepgate_core::session::{Session, SessionKind};
 use stepgate_core::spans::COMMIT;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_postgres::Row;
 use tracing::instrument;
 
 pub use backup::Restoring;
@@ -64,14 +63,15 @@ use crate::locks::TraceLocks;
 use crate::payload_keys::PayloadKeys;
 use crate::plan::{Step, Write};
 use crate::rows::{balance_from, binding_from, event_from};
-use crate::search::{COUNTED_MAX, Finder, with_one_name};
-use crate::select::{self, Engine, Select};
+use crate::search::with_one_name;
+use crate::select::{self, Engine};
 use crate::tables::{BUDGET_ACCOUNTS, CURSORS, EFFECTS, LOOSE_EVENTS};
 use cells::{all, one};
-use link::{Around, Failed, Query, send};
+use link::Query;
 use listen::Listener;
 use open::{Address, Lines};
-use point::{Durability, Point, told};
+use point::{Durability, Point};
+use readers::{Readers, Source};
 use writer::Writer;
 
 /// How many runs are read in one round trip.
@@ -206,73 +206,6 @@ impl PostgresStore {
     fn desk(&self) -> Result<&Desk> {
         let read_only = || StoreError::Unavailable("opened read-only".into());
         self.desk.as_ref().ok_or_else(read_only)
-    }
-}
-
-/// Connections that read.
-#[derive(Debug)]
-struct Readers {
-    source: Source,
-    patience: Duration,
-}
-
-#[derive(Debug)]
-enum Source {
-    Pool(Pool),
-    /// One connection that stays in the transaction that it was opened with.
-    OneMoment(Arc<tokio::sync::Mutex<Object>>),
-}
-
-impl Readers {
-    /// The rows of each query, all from one snapshot.
-    async fn read(&self, queries: &[Query]) -> Result<Vec<Vec<Row>>> {
-        let answer = match &self.source {
-            Source::Pool(pool) => {
-                let around = if queries.len() > 1 { Around::Snapshot } else { Around::Nothing };
-                let client = pool.get().await.map_err(|error| error::while_waiting(&error))?;
-                let answer = send(&client, around, queries, self.patience).await;
-                if matches!(answer, Err(Failed::Silent(_))) {
-                    // No caller waits for its answer any more, so the connection does not go back to the pool.
-                    drop(Object::take(client));
-                }
-                answer
-            }
-            Source::OneMoment(client) => {
-                send(&*client.lock().await, Around::Nothing, queries, self.patience).await
-            }
-        };
-        answer.map_err(told)
-    }
-
-    /// The rows of one query.
-    async fn rows(&self, query: Query) -> Result<Vec<Row>> {
-        Ok(self.read(&[query]).await?.pop().unwrap_or_default())
-    }
-
-    /// Every row that a query finds.
-    async fn all<T>(&self, select: Select<T>) -> Result<Vec<T>> {
-        let (table, read) = (select.table, select.read);
-        all(&self.rows(select.into()).await?, table, read)
-    }
-
-    /// The first row that a query finds.
-    async fn one<T>(&self, select: Select<T>) -> Result<Option<T>> {
-        let (table, read) = (select.table, select.read);
-        one(&self.rows(select.into()).await?, table, read)
-    }
-
-    /// What finds the rows at the least cost.
-    async fn finder(&self, query: &RunQuery) -> Result<Finder> {
-        let candidates = Finder::candidates(query);
-        if let [only] = candidates[..] {
-            return Ok(only);
-        }
-        let mut counted = Vec::new();
-        for candidate in candidates {
-            let count = self.one(list::counted(query, candidate)).await?;
-            counted.push((count.unwrap_or(COUNTED_MAX), candidate));
-        }
-        Ok(Finder::shortest(counted))
     }
 }
 

@@ -5,6 +5,8 @@
 //! the directory, and removes it.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -81,6 +83,7 @@ impl Patroni {
             keeper: keeper.spawn().context("cannot start etcd's keeper")?,
             directory,
         };
+        until_decided(etcd)?;
         for index in 0..patroni.members.len() {
             patroni.configure(index, |port, number| way(index, port, number), etcd)?;
             patroni.resume(index)?;
@@ -263,6 +266,27 @@ impl Drop for Patroni {
         }
         drop(self.keeper.stdin.take());
         let _ended = self.keeper.wait();
+    }
+}
+
+/// Waits until etcd knows the version of its cluster: while it says `not_decided`, Patroni ends at its start.
+fn until_decided(port: u16) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let version = || -> anyhow::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"GET /version HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    loop {
+        let answer = version().unwrap_or_default();
+        if answer.contains("etcdcluster") && !answer.contains("not_decided") {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "etcd has no version: {answer}");
+        std::thread::sleep(LOOK_AGAIN);
     }
 }
 

@@ -3,9 +3,11 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stepgate_core::ports::StoreError;
+use tokio::sync::Mutex;
 
 use super::Service;
 
@@ -13,44 +15,62 @@ use super::Service;
 const GOOD_FOR: Duration = Duration::from_secs(1);
 /// How much the probe writes: about as much as a step.
 const PROBE_BYTES: usize = 64 * 1024;
-/// Timeout of the write.
+/// Timeout of what is asked of the store, and of the write.
 const PROBE_WAIT: Duration = Duration::from_secs(5);
 /// The file that the probe writes. It is removed after each probe.
 const PROBE: &str = ".ready";
 
 /// The cached result.
-pub(super) type Last = tokio::sync::Mutex<Option<(Instant, Result<(), StoreError>)>>;
+pub(super) type Last = Arc<Mutex<Option<(Instant, Result<(), StoreError>)>>>;
 
 impl Service {
     /// Tries a read and a small write, unless the cached result is recent.
-    pub async fn try_store(&self) -> Result<(), StoreError> {
-        let mut last = self.tried.lock().await;
+    ///
+    /// The try is a task of its own: a prober that gives up does not end it, and finds its result the next time.
+    pub async fn try_store(self: &Arc<Self>) -> Result<(), StoreError> {
+        let mut last = Arc::clone(&self.tried).lock_owned().await;
         match &*last {
             Some((at, answer)) if at.elapsed() < GOOD_FOR => answer.clone(),
             Some(_) | None => {
-                let answer = self.try_now().await;
-                *last = Some((Instant::now(), answer.clone()));
-                answer
+                let service = Arc::clone(self);
+                let trying = tokio::spawn(async move {
+                    let answer = service.try_now().await;
+                    *last = Some((Instant::now(), answer.clone()));
+                    answer
+                });
+                let stopped = |error| unavailable(format!("the probe was stopped: {error}"));
+                trying.await.unwrap_or_else(|error| Err(stopped(error)))
             }
         }
     }
 
     async fn try_now(&self) -> Result<(), StoreError> {
-        self.gate.store.run_ids(None, 1).await?;
+        let asking = tokio::time::timeout(PROBE_WAIT, self.ask_store());
+        asking.await.unwrap_or_else(|_| Err(unavailable("the store does not answer")))?;
         let Some(control) = &self.control else { return Ok(()) };
-        // A write to a shared store; does nothing if the store is in the data directory.
-        self.gate.store.tell_policy(control.policy.current().digest()).await?;
         let probe = control.root.join(PROBE);
         let writing = tokio::task::spawn_blocking(move || write(&probe));
-        let unavailable =
-            |why: &str| StoreError::Unavailable(format!("a small write failed: {why}"));
+        let failed = |why: &str| unavailable(format!("a small write failed: {why}"));
         match tokio::time::timeout(PROBE_WAIT, writing).await {
             Ok(Ok(Ok(()))) => Ok(()),
-            Ok(Ok(Err(error))) => Err(unavailable(&error.to_string())),
-            Ok(Err(error)) => Err(unavailable(&error.to_string())),
-            Err(_) => Err(unavailable("the disk does not answer")),
+            Ok(Ok(Err(error))) => Err(failed(&error.to_string())),
+            Ok(Err(error)) => Err(failed(&error.to_string())),
+            Err(_) => Err(failed("the disk does not answer")),
         }
     }
+
+    async fn ask_store(&self) -> Result<(), StoreError> {
+        self.gate.store.run_ids(None, 1).await?;
+        // A write to a shared store; does nothing if the store is in the data directory.
+        match &self.control {
+            Some(control) => self.gate.store.tell_policy(control.policy.current().digest()).await,
+            None => Ok(()),
+        }
+    }
+}
+
+fn unavailable(why: impl Into<String>) -> StoreError {
+    StoreError::Unavailable(why.into())
 }
 
 fn write(probe: &Path) -> io::Result<()> {

@@ -175,6 +175,11 @@ pub(super) fn is_refusal(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| !code.code().starts_with("57P"))
 }
 
+/// Whether the server does not write: a standby, as the primary is after a failover, or set so.
+pub(super) fn is_read_only(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
 /// Whether the server would refuse every other write as well.
 pub(super) fn takes_nothing(error: &tokio_postgres::Error) -> bool {
     let is_lossy = |said: String| said.starts_with("synchronous_commit:");

@@ -10,7 +10,7 @@ use deadpool_postgres::ClientWrapper;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row, Statement};
 
-use super::error::{is_aftermath, is_outdated};
+use super::error::{is_aftermath, is_outdated, is_read_only};
 use crate::select::Select;
 use crate::tables::Cell;
 
@@ -104,6 +104,17 @@ pub(super) enum Failed {
     Told(Error),
     /// The server did not answer in time.
     Silent(Duration),
+}
+
+impl Failed {
+    /// Whether another connection may do better: this one has not answered, or leads to a server that does not write any
+    /// more.
+    pub(super) fn is_of_connection(&self) -> bool {
+        match self {
+            Self::Told(error) => is_read_only(error),
+            Self::Silent(_) => true,
+        }
+    }
 }
 
 /// Sends all statements without waiting in between, and returns the rows of each.

@@ -13,9 +13,10 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_postgres::AsyncMessage;
 
-use super::link::{Around, Query, send};
+use super::link::{Around, Query};
 use super::list;
 use super::open::Address;
+use super::readers::ask;
 
 /// Poll interval for changes without a notification.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -107,9 +108,8 @@ impl Listener {
 
     /// Whether there are events since the last poll.
     async fn has_more(&self) -> bool {
-        let Ok(client) = self.pool.get().await else { return false };
         let query = [Query::from(list::last_position())];
-        let Ok(rows) = send(&client, Around::Nothing, &query, self.patience).await else {
+        let Ok(rows) = ask(&self.pool, Around::Nothing, &query, self.patience).await else {
             return false;
         };
         let row = rows.first().and_then(|rows| rows.first());

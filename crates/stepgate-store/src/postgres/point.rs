@@ -78,7 +78,7 @@ impl Point {
         match send(&client, Around::Nothing, &[query], patience).await {
             Ok(mut rows) => Ok(rows.pop().unwrap_or_default()),
             Err(failed) => {
-                if client.is_closed() || matches!(failed, Failed::Silent(_)) {
+                if client.is_closed() || failed.is_of_connection() {
                     self.forget(&client).await;
                 }
                 Err(told(failed))

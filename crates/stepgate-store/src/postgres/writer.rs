@@ -393,6 +393,9 @@ impl Writing {
         };
         match &failed {
             Failed::Told(error) if error::is_refusal(error) => {
+                if failed.is_of_connection() {
+                    self.client = None;
+                }
                 return Err(nothing_written(failed));
             }
             Failed::Told(_) | Failed::Silent(_) => self.client = None,

@@ -452,6 +452,116 @@ async fn callers_of_a_server_that_is_silent_are_told_so_together() {
     }
 }
 
+/// The server processes of a node, stopped: it has connections that never answer, and can open others. They go on
+/// however the test ends: only so does the server.
+struct Stranded(Vec<String>);
+
+impl Stranded {
+    fn of(cluster: &Cluster, node_id: &str) -> Self {
+        let of_node = format!(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'stepgate {node_id}'"
+        );
+        let found = cluster.sql("postgres", &of_node).unwrap();
+        let stranded = Self(found.lines().map(str::to_owned).collect());
+        stranded.signal("-STOP");
+        stranded
+    }
+
+    fn signal(&self, signal: &str) {
+        let mut kill = std::process::Command::new("kill");
+        assert!(kill.arg(signal).args(&self.0).status().unwrap().success());
+    }
+}
+
+impl Drop for Stranded {
+    fn drop(&mut self) {
+        self.signal("-CONT");
+    }
+}
+
+/// A store with so many connections that read, all of them open.
+async fn with_readers(cluster: &Cluster, options: PostgresOptions) -> Arc<PostgresStore> {
+    let url = cluster.url(&cluster.database().unwrap());
+    let store = Arc::new(PostgresStore::open(&url, options.clone()).await.unwrap());
+    let count = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'stepgate {}'",
+        options.node_id
+    );
+    let opened = || cluster.sql("postgres", &count).unwrap().parse::<usize>().unwrap();
+    // The listener, and one for the node itself.
+    until("the pool is not full", async || {
+        let store = || Arc::clone(&store);
+        let reading: Vec<_> = (0..4 * options.readers_max)
+            .map(|_| {
+                let store = store();
+                tokio::spawn(async move { store.run_ids(None, 1).await.map(drop) })
+            })
+            .collect();
+        for read in reading {
+            read.await.unwrap().unwrap();
+        }
+        opened() >= options.readers_max + 2
+    })
+    .await;
+    store
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_do_not_wait_leave_no_silent_connection_to_the_next_ones() {
+    let cluster = Cluster::start(&Settings::default()).unwrap();
+    let named = PostgresOptions { node_id: "hasty".into(), readers_max: 4, ..options() };
+    let store = with_readers(&cluster, named).await;
+    let _stranded = Stranded::of(&cluster, "hasty");
+    let mut tries = 0;
+    until("readers are only given connections that never answer", async || {
+        tries += 1;
+        let read = tokio::time::timeout(Duration::from_millis(500), store.run_ids(None, 1)).await;
+        matches!(read, Ok(Ok(_)))
+    })
+    .await;
+    assert!(tries <= 4 + 1, "{tries}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_was_silent_for_long_takes_the_idle_ones_with_it() {
+    let cluster = Cluster::start(&Settings::default()).unwrap();
+    let patience = Duration::from_secs(3);
+    let named = PostgresOptions {
+        node_id: "patient".into(),
+        readers_max: 4,
+        answer_wait: patience,
+        ..options()
+    };
+    let store = with_readers(&cluster, named).await;
+    let _stranded = Stranded::of(&cluster, "patient");
+    let silent = store.run_ids(None, 1).await;
+    assert!(matches!(silent, Err(StoreError::Unavailable(_))), "{silent:?}");
+    assert_eq!(store.run_ids(None, 1).await, Ok(vec![]));
+}
+
+/// As after a failover behind one address: the connection was opened while the server did not write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_read_only_is_not_asked_again() {
+    let cluster = Cluster::start(&Settings::default()).unwrap();
+    let database = cluster.database().unwrap();
+    let desk = Desk::open(Arc::new(open(&cluster.url(&database)).await.unwrap())).await;
+    desk.store.next_step_index(desk.session).await.unwrap();
+    let sql = |sql: &str| cluster.sql("postgres", sql).unwrap();
+    sql(&format!("ALTER DATABASE {database} SET default_transaction_read_only = on"));
+    sql(&format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
+    ));
+    until("it does not say that it is read-only", async || {
+        match desk.store.next_step_index(desk.session).await {
+            Err(StoreError::Unavailable(why)) => why.contains("read-only"),
+            other => panic!("{other:?}"),
+        }
+    })
+    .await;
+    sql(&format!("ALTER DATABASE {database} RESET default_transaction_read_only"));
+    assert!(desk.store.next_step_index(desk.session).await.is_ok());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_killed_gives_no_step_index_again() {
     let mut cluster = Cluster::start(&Settings::default()).unwrap();

@@ -1,7 +1,7 @@
 //! What recovery cannot end by itself is told to people, whatever is started next.
 
 pub(crate) mod everywhere;
-mod quarantine;
+pub(crate) mod quarantine;
 
 use std::fs;
 

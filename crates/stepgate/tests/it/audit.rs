@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 
 use crate::binary::Place;
 use crate::http_client::{Gateway, exchange, proposal, request};
+use crate::nodes::House;
+use crate::notify::nodes::owner;
 use crate::notify::receivers::{Sink, free_address};
 use crate::scene::{kill, until, until_within};
 use crate::tls::authority::Authority;
@@ -330,4 +332,62 @@ fn a_range_is_sent_once_more_and_the_stream_stays_where_it_is() {
     );
     let none = place.stepgate(["audit", "send", "nobody"], "");
     assert!(none.code == 1 && none.stderr.contains("the configuration has hook, now"), "{none:?}");
+}
+
+#[test]
+fn a_syslog_server_whose_certificate_is_not_trusted_gets_nothing_until_it_is() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let rsyslog = Rsyslog::start(&authority);
+    let directory = tempfile::tempdir().unwrap();
+    let trusted = directory.path().join("trusted.pem");
+    fs::copy(stranger.certificate(), &trusted).unwrap();
+    let place = Place::with(vec![("SSL_CERT_FILE", trusted.clone().into())]);
+    let server = format!("host = \"localhost\"\nport = {}", rsyslog.port);
+    configure(&place, &stream("log", "syslog", &server));
+    let gateway = Gateway::start(&place);
+    think(&gateway);
+    let said = || waiting(&place, "log").1.as_str().unwrap_or_default().to_owned();
+    until("the error is told", || said().contains("certificate"));
+    think(&gateway);
+    let (waits, error) = waiting(&place, "log");
+    assert!(waits > 0 && rsyslog.messages().is_empty(), "{waits} {error}");
+    let doctor = place.stepgate(["doctor"], "");
+    assert!(doctor.code == 1 && doctor.stdout.contains("`log` cannot be sent"), "{doctor:?}");
+    drop(gateway);
+    fs::copy(authority.certificate(), &trusted).unwrap();
+    let _gateway = Gateway::start(&place);
+    let all = exported(&place);
+    let received = || rsyslog.messages().into_iter().map(|it| it.event).collect::<Vec<_>>();
+    until("everything has arrived", || is_whole(&received(), &all));
+}
+
+#[test]
+fn a_node_that_is_killed_leaves_no_gap_in_a_stream_that_another_one_takes_over() {
+    let (house, sink) = (House::new(), Sink::start());
+    let places = house.two();
+    for place in &places {
+        configure(
+            place,
+            &stream("hook", "webhook", &format!("url = \"http://{}/in\"", sink.address)),
+        );
+    }
+    let mut gateways = places.iter().map(Gateway::start).collect::<Vec<_>>();
+    until("a node has the cursor", || !owner(&house).is_empty());
+    let sender = usize::from(owner(&house) == "second");
+    for round in 0..20 {
+        gateways.iter().for_each(think);
+        if round == 10 {
+            // What it sends now has no answer before it is killed.
+            until("it has begun to send", || !taken(&sink).is_empty());
+            sink.answer_after(Duration::from_secs(5));
+        }
+    }
+    let before = taken(&sink).len();
+    kill(gateways.remove(sender));
+    sink.answer_after(Duration::ZERO);
+    think(&gateways[0]);
+    let all = exported(&places[1 - sender]);
+    assert!(all.len() > before, "{before} of {}", all.len());
+    until("everything has arrived", || is_whole(&taken(&sink), &all));
+    assert_eq!(owner(&house), ["second", "first"][sender]);
 }

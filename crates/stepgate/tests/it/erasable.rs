@@ -4,11 +4,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rusqlite::{Connection, OpenFlags};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::binary::Place;
 use crate::gate::proposal;
-use crate::http_client::Gateway;
+use crate::http_client::{self, Gateway};
 use crate::nodes::House;
 use crate::scene::{Scene, approve, kill, until};
 
@@ -47,18 +49,22 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The files beneath a directory that have this text.
-fn with_text(directory: &Path, text: &str) -> Vec<PathBuf> {
+/// The files beneath a directory that have these bytes.
+fn with_bytes(directory: &Path, bytes: &[u8]) -> Vec<PathBuf> {
     let has = |file: &PathBuf| {
-        let bytes = fs::read(file).unwrap_or_default();
-        bytes.windows(text.len()).any(|at| at == text.as_bytes())
+        let content = fs::read(file).unwrap_or_default();
+        content.windows(bytes.len()).any(|at| at == bytes)
     };
     files(directory).into_iter().filter(has).collect()
 }
 
 fn no_file_has(scene: &Scene, texts: &[&str]) {
     for text in texts {
-        assert_eq!(with_text(&scene.place.path(), text), Vec::<PathBuf>::new(), "{text}");
+        assert_eq!(
+            with_bytes(&scene.place.path(), text.as_bytes()),
+            Vec::<PathBuf>::new(),
+            "{text}"
+        );
     }
 }
 
@@ -108,29 +114,84 @@ fn what_is_redacted_or_erasable_stands_in_no_file_and_survives_a_kill() {
     }
 }
 
+/// The rows of erasable arguments as they stand in the store: encrypted.
+fn encrypted(place: &Place, house: Option<&House>) -> Vec<Vec<u8>> {
+    let sql = "SELECT lower(hex(args)) FROM erasable_args";
+    let rows: Vec<String> = match house {
+        Some(house) => {
+            let found = house.sql("SELECT encode(args, 'hex') FROM erasable_args").unwrap();
+            found.lines().map(str::to_owned).collect()
+        }
+        None => {
+            let store = Connection::open_with_flags(
+                place.database(),
+                OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+            );
+            let store = store.unwrap();
+            let mut rows = store.prepare(sql).unwrap();
+            rows.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+        }
+    };
+    let byte = |row: &str, at: usize| u8::from_str_radix(&row[at..at + 2], 16).unwrap();
+    rows.iter().map(|row| (0..row.len()).step_by(2).map(|at| byte(row, at)).collect()).collect()
+}
+
+/// The log of a node and the file of an audit stream have told what happened, and nothing of the arguments.
+fn was_told_without(scene: &Scene, gateway: Gateway, texts: &[&str]) {
+    let stream = scene.place.path().join("events.jsonl");
+    let is_told = |kind: &str| fs::read_to_string(&stream).unwrap().contains(kind);
+    until("the stream has the erasure", || is_told("erasable_erased"));
+    assert!(is_told("tool_called"));
+    gateway.signal(Signal::TERM);
+    let (code, log) = gateway.end();
+    assert!(code == Some(0) && log.contains("/v1/erasable/erase"), "{code:?} {log}");
+    for text in texts {
+        assert!(!log.contains(text), "{text} is in {log}");
+    }
+    // The stream's file is one of these.
+    no_file_has(scene, texts);
+}
+
 #[test]
 fn what_is_erased_is_gone_and_everything_verifies_also_after_it_was_archived() {
     let keys = tempfile::tempdir().unwrap();
-    let (_house, shared) = on_postgres(&keys);
-    for place in [Place::new(), shared] {
-        let scene = scene(place);
+    let (house, shared) = on_postgres(&keys);
+    for (place, house) in [(Place::new(), None), (shared, Some(house))] {
+        let stream = "[[audit]]\nname = \"file\"\nkind = \"file\"\npath = \"events.jsonl\"";
+        let scene = Scene::at(place, &format!("{DELIVERY}\n{stream}"), &["--words"]);
         let gateway = Gateway::start(&scene.place);
         for number in 1..4 {
             assert_eq!(gateway.propose(&act(number)).status, 202);
             assert_eq!(approve(&gateway, &scene.pending()).status, 200);
             until("the tool has acted", || scene.effects() == number as usize);
         }
-        // The last run stays in the store.
+        // The last run stays in the store, and so do those that the stream has not told yet.
         let before = json!({ "before": "2999-01-01T00:00:00.000Z" }).to_string();
-        let archived = gateway.send("POST", "/v1/archives", &gateway.operator, &before);
-        assert_eq!(archived.json()["archives"][0]["runs"], 2, "{archived:?}");
+        let mut archived = 0;
+        until("two runs are archived", || {
+            let reply = gateway.send("POST", "/v1/archives", &gateway.operator, &before).json();
+            let archives = reply["archives"].as_array().unwrap();
+            archived += archives.iter().map(|it| it["runs"].as_u64().unwrap()).sum::<u64>();
+            archived == 2
+        });
         no_file_has(&scene, &[PIN, ABOUT]);
         let containing = ["erasable", "find", "--containing", "alice-wonder", "--json"];
         assert_eq!(said(&scene, &containing)["runs"].as_array().unwrap().len(), 3);
+        let rows = encrypted(&scene.place, house.as_ref());
+        assert!(rows.len() == 3 && rows.iter().all(|row| row.len() > ABOUT.len()), "{rows:?}");
+        let with_rows = || rows.iter().flat_map(|row| with_bytes(&scene.place.path(), row));
+        let files: Vec<PathBuf> = with_rows().collect();
+        // What this search would find, if it were still there.
+        assert!(if house.is_none() { files.len() >= 3 } else { files.is_empty() }, "{files:?}");
         let erase =
             ["erasable", "erase", "--containing", ABOUT, "--reason", "request 4711", "--json"];
         let erased = said(&scene, &erase);
         assert_eq!(erased["runs"].as_array().unwrap().len(), 3, "{erased}");
+        assert_eq!(encrypted(&scene.place, house.as_ref()), Vec::<Vec<u8>>::new());
+        let is_gone = || with_rows().next().is_none();
+        // The write-ahead log is cut off at once, or where somebody reads from it, by one of the next writes.
+        let writes = || gateway.propose(&http_client::proposal("THINK", json!({}))).status == 200;
+        assert!((0..5).any(|_| is_gone() || !writes()), "{:?}", with_rows().collect::<Vec<_>>());
         assert_eq!(said(&scene, &containing)["runs"], json!([]));
         for run in erased["runs"].as_array().unwrap() {
             let shown = said(&scene, &["erasable", "show", run.as_str().unwrap(), "--json"]);
@@ -138,7 +199,7 @@ fn what_is_erased_is_gone_and_everything_verifies_also_after_it_was_archived() {
             assert_eq!(shown["erased"]["reason"], "request 4711");
             assert_eq!(shown["erased"]["erased_by"], "operator");
         }
-        drop(gateway);
+        was_told_without(&scene, gateway, &[PIN, ABOUT]);
         scene.verified();
     }
 }
@@ -165,7 +226,7 @@ fn lost_arguments_of_an_archived_run_show() {
     assert!(none.status == 404 && none.body.contains("never had any"), "{none:?}");
     drop(gateway);
     scene.verified();
-    let stranger = rusqlite::Connection::open(scene.place.database()).unwrap();
+    let stranger = Connection::open(scene.place.database()).unwrap();
     assert_eq!(stranger.execute("DELETE FROM erasable_args", []), Ok(2));
     drop(stranger);
     let verified = scene.stepgate(&["verify"]);

@@ -4,17 +4,21 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::attention::quarantine::tamper;
 use crate::binary::{Output, Place, finish};
 use crate::deploy::free_address;
 use crate::docs::root;
 use crate::gate::proposal;
-use crate::http_client::{Gateway, exchange, request};
-use crate::scene::until;
+use crate::gateway_tools::act;
+use crate::http_client::{self, Gateway, PATIENCE, exchange, request};
+use crate::mcp_scene::fixture;
+use crate::scene::{Scene, python, until};
 
 const RULES: &str = "deploy/prometheus/stepgate.rules.yml";
 
@@ -151,7 +155,8 @@ impl Prometheus {
     }
 
     fn ask(&self, path: &str) -> Value {
-        let request = request("GET", path, "", &[], "");
+        // In HTTP/1.0 an answer has no chunks.
+        let request = request("GET", path, "", &[], "").replacen("HTTP/1.1", "HTTP/1.0", 1);
         // While it starts, it answers 503.
         let reply = exchange(self.address, request.as_bytes()).filter(|reply| reply.status == 200);
         reply.map_or(Value::Null, |reply| reply.json())
@@ -165,35 +170,162 @@ impl Prometheus {
         firing.map(|it| it["labels"]["alertname"].as_str().unwrap().to_owned()).collect()
     }
 
+    fn query(&self, expression: &str) -> Value {
+        let escaped: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        self.ask(&format!("/api/v1/query?query={escaped}"))
+    }
+
     /// The value of a metric that has one sample.
     fn value(&self, metric: &str) -> Option<String> {
-        let found = self.ask(&format!("/api/v1/query?query={metric}"));
+        let found = self.query(metric);
         Some(found["data"]["result"][0]["value"][1].as_str()?.to_owned())
     }
 }
 
+/// A data directory with tools, budgets and receivers that get into trouble.
+struct Trouble {
+    scene: Scene,
+    budgets: PathBuf,
+    /// A tool server's program.
+    program: PathBuf,
+}
+
+impl Trouble {
+    fn new() -> Self {
+        let scene = Scene::new("honours_key = true");
+        let data = scene.place.path();
+        fs::set_permissions(&data, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let trouble = Self {
+            budgets: data.join("policies/budgets.toml"),
+            program: scene.file("server.py"),
+            scene,
+        };
+        fs::copy(fixture("tool_server.py"), &trouble.program).unwrap();
+        let budget = "[budget.food]\ntools = [\"grown.send\"]\nargument = \"amount\"\nlimit = \"100\"\n\
+                      per = \"principal\"\nwindow = \"ever\"\n";
+        fs::write(&trouble.budgets, budget).unwrap();
+        trouble.configure("");
+        trouble
+    }
+
+    /// Each server has its own program; one of them has these tools more.
+    fn configure(&self, more: &str) {
+        let gone = free_address();
+        self.scene.configure("honours_key = true", &[]);
+        let file = self.scene.place.path().join("stepgate.toml");
+        let state = self.scene.state.path();
+        let server = |name: &str, program: &Path, flags: &str| {
+            format!(
+                "[servers.{name}]\ncommand = {:?}\nargs = [{program:?}, {state:?}{flags}]\nmode = \"read_only\"\n",
+                python(),
+            )
+        };
+        let receivers = format!(
+            "[serve]\nfailed_auth_per_minute_max = 2\n\
+             [otlp]\nendpoint = \"http://{gone}\"\nqueue_max = 1\nmetrics_interval_ms = 200\n\
+             [[audit]]\nname = \"siem\"\nkind = \"webhook\"\nurl = \"http://{gone}/in\"\n\
+             [[notify]]\nname = \"phone\"\nkind = \"ntfy\"\nurl = \"http://{gone}/topic\"\n"
+        );
+        let config = fs::read_to_string(&file).unwrap()
+            + &server("gone", &self.program, "")
+            + &server("grown", &fixture("tool_server.py"), &format!(", \"--bank\"{more}"));
+        let receivers = if more.is_empty() { String::new() } else { receivers };
+        fs::write(file, config + &receivers).unwrap();
+    }
+
+    /// What is left to a gateway that is down: the payload of a run is changed, and a server has a tool more.
+    fn make_at_rest(&self) {
+        tamper(&self.scene);
+        self.configure(", \"--tool\", \"new\"");
+    }
+
+    /// What happens while it serves.
+    fn make(&self, gateway: &Gateway) {
+        let call = |action: &str, args| gateway.propose(&http_client::proposal(action, args));
+        let sent = call("grown.send", json!({ "amount": 95, "to": "ann" }));
+        assert_eq!(sent.json()["outcome"], "SUCCESS", "{}", sent.body);
+        // It cannot be started again.
+        fs::remove_file(&self.program).unwrap();
+        call("gone.crash", json!({}));
+        // Policies that cannot be loaded, and a small write that fails.
+        fs::write(self.scene.place.path().join("policies/99-broken.cedar"), "permit (").unwrap();
+        fs::create_dir(self.scene.place.path().join(".ready")).unwrap();
+    }
+
+    /// What has to go on happening for its counter to rise.
+    fn go_on(&self, gateway: &Gateway) {
+        gateway.propose(&http_client::proposal("fixture.crash", json!({})));
+        assert_eq!(gateway.send("GET", "/readyz", "", "").status, 503);
+        gateway.send("GET", "/v1/runs", "not-a-token", "");
+    }
+}
+
+/// What fires by the trouble that is made, while the gateway serves.
+const FIRING: [&str; 12] = [
+    "StepgateAuditStreamFails",
+    "StepgateBreakerOpen",
+    "StepgateBudgetNearlyUsed",
+    "StepgateNeedsPerson",
+    "StepgateNotificationsFail",
+    "StepgatePolicyNotLoaded",
+    "StepgateRefusals",
+    "StepgateRunQuarantined",
+    "StepgateServerDown",
+    "StepgateStoreUnavailable",
+    "StepgateTelemetryDropped",
+    "StepgateToolFails",
+];
+
+/// What every panel of the dashboard asks, as Grafana sends it.
+fn asked_by_the_dashboard() -> Vec<String> {
+    let dashboard = fs::read_to_string(root().join("deploy/grafana/stepgate.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let asked = targets.map(|target| target["expr"].as_str().unwrap().to_owned());
+    let asked = asked.map(|it| it.replace("$instance", ".*").replace("$__rate_interval", "5s"));
+    asked.collect()
+}
+
 #[test]
 fn a_real_prometheus_scrapes_a_gateway_and_its_alerts_fire_on_trouble() {
-    let place = Place::new();
-    fs::create_dir_all(place.path()).unwrap();
-    fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
-    fs::write(place.path().join("stepgate.toml"), "[policy]\nreload_ms = 20\n").unwrap();
-    let gateway = Gateway::start(&place);
-    write_file(&gateway, 1);
+    let trouble = Trouble::new();
+    let place = &trouble.scene.place;
+    let gateway = Gateway::start(place);
+    assert_eq!(gateway.propose(&act(1)).status, 202);
     let directory = tempfile::tempdir().unwrap();
     let prometheus = Prometheus::start(directory.path(), &gateway);
     until("the steps are scraped", || {
         prometheus.value("stepgate_steps_total").as_deref() == Some("1")
     });
     assert_eq!(prometheus.firing(), BTreeSet::new());
+    for asked in asked_by_the_dashboard() {
+        let answer = prometheus.query(&asked);
+        assert_eq!(answer["status"], "success", "{asked}: {answer}");
+    }
 
-    let policy = place.path().join("policies/99-broken.cedar");
-    fs::write(&policy, "permit (").unwrap();
-    let fires = |name: &str| prometheus.firing().contains(name);
-    until("policies that cannot be loaded are an alert", || fires("StepgatePolicyNotLoaded"));
-    fs::remove_file(&policy).unwrap();
-    until("the alert ends with the trouble", || !fires("StepgatePolicyNotLoaded"));
-
+    let address = gateway.address.to_string();
     drop(gateway);
-    until("a gateway that is gone is an alert", || fires("StepgateDown"));
+    until("a gateway that is gone is an alert", || prometheus.firing().contains("StepgateDown"));
+    trouble.make_at_rest();
+    let gateway = Gateway::start_at(place, &address, &[]);
+    trouble.make(&gateway);
+    let expected: BTreeSet<String> = FIRING.map(str::to_owned).into();
+    let mut fired = BTreeSet::new();
+    let begin = Instant::now();
+    while !expected.is_subset(&fired) {
+        trouble.go_on(&gateway);
+        fired.extend(prometheus.firing());
+        let missing: Vec<_> = expected.difference(&fired).collect();
+        assert!(begin.elapsed() < PATIENCE, "never fired: {missing:?}");
+    }
+    println!("{fired:?} within {:?}", begin.elapsed());
+    fs::remove_file(place.path().join("policies/99-broken.cedar")).unwrap();
+    until("an alert ends with its trouble", || {
+        let firing = prometheus.firing();
+        !firing.contains("StepgatePolicyNotLoaded") && !firing.contains("StepgateDown")
+    });
+    assert!(
+        fired.is_subset(&expected.union(&["StepgateDown".to_owned()].into()).cloned().collect())
+    );
 }

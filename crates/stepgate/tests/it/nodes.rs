@@ -2,6 +2,7 @@
 
 mod back_in_time;
 mod pooler;
+mod readiness;
 mod tools;
 mod turns;
 mod waiting;

@@ -1,6 +1,6 @@
 //! Notifications: a gateway as a process of its own, and receivers that a test holds in its hands.
 
-mod nodes;
+pub(crate) mod nodes;
 pub(crate) mod receivers;
 
 use std::collections::BTreeSet;

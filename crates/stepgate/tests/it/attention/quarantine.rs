@@ -7,7 +7,7 @@ use crate::http_client::Gateway;
 use crate::scene::{Scene, approve, until};
 
 /// Makes the payload of the only run another one, past the triggers that would refuse it.
-pub(super) fn tamper(scene: &Scene) {
+pub(crate) fn tamper(scene: &Scene) {
     let connection = rusqlite::Connection::open(scene.place.database()).unwrap();
     let sql = "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'tool_runs'";
     let mut triggers = connection.prepare(sql).unwrap();

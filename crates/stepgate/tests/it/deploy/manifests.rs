@@ -12,7 +12,7 @@ use stepgate_test_postgres::{Cluster, Settings};
 
 use super::free_address;
 use super::image::OF_A_SERVICE;
-use super::podman::{Podman, UID, hand_over};
+use super::podman::{Podman, UID, hand_over, libraries};
 use crate::binary::{Output, Place, finish};
 use crate::docs::root;
 use crate::mcp_scene::{fixture, installed};
@@ -21,6 +21,9 @@ use crate::tls::authority::Authority;
 
 /// The oldest and the newest Kubernetes whose schemas are asked.
 const KUBERNETES: [&str; 2] = ["1.28", "1.37"];
+
+/// The file of the Secret `stepgate-payload-key`, as docs/deploying.md makes it.
+const PAYLOAD_KEY: &str = "payload.key";
 
 /// The manifests, after their schemas have been asked.
 fn manifests() -> Value {
@@ -84,6 +87,18 @@ fn the_manifests_are_what_their_readers_take_and_agree_with_each_other() {
     // Secrets come from Secrets, and nothing else is one.
     let store = env(container, "STEPGATE_STORE");
     assert_eq!(store["valueFrom"]["secretKeyRef"]["name"], "stepgate-store");
+    // The key of redacted and erasable arguments is where the configuration says, and may be missing.
+    let named = |list: &Value| {
+        list.as_array().unwrap().iter().find(|it| it["name"] == "payload-key").unwrap().clone()
+    };
+    let (mount, secret) = (named(&container["volumeMounts"]), &named(&pod["volumes"])["secret"]);
+    let file = Path::new(mount["mountPath"].as_str().unwrap()).join(PAYLOAD_KEY);
+    let store = &configuration(&manifests)["store"];
+    assert_eq!(store["payload_key_file"].as_str(), file.to_str());
+    assert_eq!(
+        (&secret["secretName"], &secret["optional"]),
+        (&json!("stepgate-payload-key"), &json!(true))
+    );
 
     // The policies are those of the repository.
     let policies =
@@ -142,7 +157,8 @@ struct Pod<'a> {
 }
 
 impl<'a> Pod<'a> {
-    /// Starts its container as the manifest says; only the address, and how long it drains, are the test's.
+    /// Starts its container as the manifest says; only the address, how long it drains, and this system's Python, are
+    /// the test's.
     fn start(
         podman: &'a Podman,
         name: &'static str,
@@ -151,13 +167,14 @@ impl<'a> Pod<'a> {
         authority: &'a Authority,
     ) -> Self {
         let (address, data) = (free_address(), podman.directory().join(name));
-        fs::create_dir(&data).unwrap();
+        fs::create_dir_all(&data).unwrap();
         // As `fsGroup` leaves the root of a volume.
         hand_over(&data, 0, 0o2775);
         let mut options = vec![
             format!("--env=STEPGATE_SERVE_BIND={address}"),
             "--env=STEPGATE_SERVE_DRAIN_MS=3000".to_owned(),
             format!("--user={UID}:{UID}"),
+            "--volume=/usr:/host/usr:ro".to_owned(),
         ];
         for variable in container["env"].as_array().unwrap() {
             let value = match variable["name"].as_str().unwrap() {
@@ -180,14 +197,31 @@ impl<'a> Pod<'a> {
         let words = container["args"].as_array().unwrap().iter();
         let words: Vec<&str> = words.map(|word| word.as_str().unwrap()).collect();
         podman.start(name, &options, "localhost/stepgate:pod", &words);
-        let pod = Self { podman, name, address, data, authority };
-        until("the pod is ready", || pod.client(&["ready"]).code == 0);
-        pod
+        Self { podman, name, address, data, authority }
+    }
+
+    fn until_ready(self) -> Self {
+        until("the pod is ready", || self.client(&["ready"]).code == 0);
+        self
+    }
+
+    /// Waits until it has ended, as it does without what it needs, and removes the container: what it said.
+    fn refused(self) -> String {
+        assert_ne!(self.podman.must(&["wait", self.name]), "0");
+        let said = self.podman.log(self.name);
+        self.podman.must(&["rm", self.name]);
+        said
     }
 
     /// A command of a client elsewhere, over TLS, with the agent's token.
     fn client(&self, args: &[&str]) -> Output {
-        let token = fs::read_to_string(self.data.join("data/agent.token")).unwrap_or_default();
+        self.client_as("agent", args)
+    }
+
+    /// The same with the token of this role.
+    fn client_as(&self, role: &str, args: &[&str]) -> Output {
+        let token = self.data.join("data").join(format!("{role}.token"));
+        let token = fs::read_to_string(token).unwrap_or_default();
         let trusted = self.authority.certificate();
         let place = Place::with(vec![
             ("SSL_CERT_FILE", trusted.into()),
@@ -202,20 +236,41 @@ impl<'a> Pod<'a> {
     }
 }
 
-/// What the volumes of a pod have, beside its data.
+/// A tool server with a redacted argument, which any node may call. The image has no Python: this system's is mounted.
+fn server() -> String {
+    format!(
+        "\n[servers.fixture]\ncommand = \"/host/usr/bin/python3\"\nshared = true\n\
+         args = [\"/etc/stepgate/configuration/tool_server.py\", \"/tmp\", \"--words\"]\n\
+         env = {{ LD_LIBRARY_PATH = \"/host/usr/lib/{}\" }}\n\
+         [servers.fixture.tools.act]\nmode = \"execute_gated\"\nin_doubt = \"redispatch\"\nredacted = [\"pin\"]\n",
+        libraries()
+    )
+}
+
+/// What the volumes of a pod have, beside its data: the configuration of the manifests with one tool server more, and no
+/// key of redacted arguments.
 fn fill_volumes(podman: &Podman, manifests: &Value, authority: &Authority) {
-    let config_map = |name: &str| object(manifests, "ConfigMap", name)["data"].as_object().unwrap();
+    let config_map = |name: &str| {
+        let mut files = object(manifests, "ConfigMap", name)["data"].as_object().unwrap().clone();
+        if let Some(Value::String(configuration)) = files.get_mut("stepgate.toml") {
+            configuration.push_str(&server());
+            let program = fs::read_to_string(fixture("tool_server.py")).unwrap();
+            files.insert("tool_server.py".to_owned(), program.into());
+        }
+        files
+    };
     for (volume, map) in [("configuration", "stepgate"), ("policies", "stepgate-policies")] {
-        let files =
-            config_map(map).iter().map(|(name, text)| (name.as_str(), text.as_str().unwrap()));
+        let files = config_map(map);
+        let files = files.iter().map(|(name, text)| (name.as_str(), text.as_str().unwrap()));
         let directory = podman.directory().join(volume);
         fs::create_dir(&directory).unwrap();
         mounted(&directory, &files.collect::<Vec<_>>(), "2026_01_01");
     }
-    let (issued, certificate) =
-        (podman.directory().join("issued"), podman.directory().join("certificate"));
-    fs::create_dir(&issued).unwrap();
-    fs::create_dir(&certificate).unwrap();
+    let directory = |name: &str| podman.directory().join(name);
+    let (issued, certificate) = (directory("issued"), directory("certificate"));
+    for directory in [&issued, &certificate, &directory("payload-key")] {
+        fs::create_dir(directory).unwrap();
+    }
     authority.issue("DNS:localhost", 2, &issued);
     let read = |name: &str| fs::read_to_string(issued.join(name)).unwrap();
     let files = [("tls.crt", read("gate.pem")), ("tls.key", read("gate.key"))];
@@ -224,6 +279,19 @@ fn fill_volumes(podman: &Podman, manifests: &Value, authority: &Authority) {
         &files.each_ref().map(|(name, text)| (*name, text.as_str())),
         "2026_01_01",
     );
+}
+
+fn a_redacted_call_of_one_node_is_sent_by_the_other(pods: &[Pod<'_>; 2]) {
+    let call = ["run", "fixture.act", "value=1", "pin=correct-horse", "about=nobody"];
+    let asked = pods[0].client(&call);
+    assert_eq!(asked.code, 13, "{asked:?}\n{}", pods[0].podman.log(pods[0].name));
+    let asked: Value = serde_json::from_str(&asked.stdout).unwrap();
+    let approval = asked["result"]["approval_id"].as_str().unwrap();
+    let approved = pods[1].client_as("operator", &["approve", approval]);
+    assert_eq!(approved.code, 0, "{approved:?}");
+    let shown = pods[1].client_as("operator", &["runs", "show", "last"]);
+    assert!(shown.stdout.contains("SUCCESS"), "{approved:?}\n{shown:?}");
+    assert!(!shown.stdout.contains("correct-horse"), "{shown:?}");
 }
 
 #[test]
@@ -243,7 +311,12 @@ fn the_pods_of_the_stateful_set_share_a_database_reload_policies_and_drain() {
     let cluster = Cluster::start(&Settings::default()).unwrap();
     let store = cluster.url(&cluster.database().unwrap());
     let start = |name| Pod::start(&podman, name, container, &store, &authority);
-    let pods = [start("stepgate-0"), start("stepgate-1")];
+    let said = start("stepgate-0").refused();
+    assert!(said.contains("/etc/stepgate/payload-key/payload.key"), "{said}");
+    let key = [(PAYLOAD_KEY, &*"5a".repeat(32))];
+    mounted(&podman.directory().join("payload-key"), &key, "2026_01_01");
+    let pods = ["stepgate-0", "stepgate-1"].map(|name| start(name).until_ready());
+    a_redacted_call_of_one_node_is_sent_by_the_other(&pods);
 
     // What one node has answered, the other one answers.
     let id = "550e8400-e29b-41d4-a716-446655440000";

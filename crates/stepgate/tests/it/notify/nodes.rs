@@ -9,7 +9,7 @@ use crate::nodes::House;
 use crate::scene::{kill, until};
 
 /// The node that sends.
-fn owner(house: &House) -> String {
+pub(crate) fn owner(house: &House) -> String {
     let sql = "SELECT node_id FROM cursors JOIN nodes ON incarnation = owner";
     house.sql(sql).unwrap().trim().to_owned()
 }
