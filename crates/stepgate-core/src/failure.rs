@@ -3,6 +3,8 @@
 //! A [`Failure`] is part of the contract with the agent: a phase, a code, a fixed message, and a detail that
 //! only the record sees. An internal error of Stepgate is a `Fault` (`gate.rs`).
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -82,12 +84,30 @@ pub enum Failure {
     },
     /// The time limit for an approval passed without a decision.
     ApprovalExpired,
-    /// The principal has reached its limit of open approvals; the limit.
-    TooManyApprovals(u64),
+    /// A limit on open approvals is reached.
+    TooManyApprovals(OpenLimit),
     /// The executor refused after AUTHORIZE had permitted: the rule.
     RefusedAtExecution(String),
     /// The action failed; the detail goes to the record alone.
     Execution(ExecutionFailure, Option<String>),
+}
+
+/// A limit on open approvals, and its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenLimit {
+    /// On those of one principal.
+    OfPrincipal(u64),
+    /// On those of all principals, of which one may have as many as are still free.
+    Total(u64),
+}
+
+impl fmt::Display for OpenLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OfPrincipal(most) => write!(f, "limits.approvals_open_max is {most}"),
+            Self::Total(most) => write!(f, "limits.approvals_open_total_max is {most}"),
+        }
+    }
 }
 
 /// A row of the table, apart from what varies.
@@ -223,9 +243,7 @@ impl Failure {
                 Some(format!("DENIED_BY_OPERATOR: by {approver_id}, who noted: {note}"))
             }
             Self::ApprovalExpired => Some("APPROVAL_EXPIRED".into()),
-            Self::TooManyApprovals(limit) => {
-                Some(format!("TOO_MANY_OPEN: limits.approvals_open_max is {limit}"))
-            }
+            Self::TooManyApprovals(limit) => Some(format!("TOO_MANY_OPEN: {limit}")),
             Self::Execution(failure, None) => Some(failure.code().into()),
             Self::Execution(failure, Some(detail)) => Some(format!("{}: {detail}", failure.code())),
         }

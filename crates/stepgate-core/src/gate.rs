@@ -75,8 +75,10 @@ pub struct Parked {
 pub(crate) struct Asking {
     parked: Parked,
     principal_id: PrincipalId,
-    /// How many are being written, this one included.
+    /// How many are being written for its principal, this one included.
     pub(crate) count: u64,
+    /// The same for all principals.
+    pub(crate) total: u64,
 }
 
 impl Drop for Asking {
@@ -129,7 +131,9 @@ impl Parked {
         let mut counts = locked(&self.asking);
         let count = counts.entry(principal_id.clone()).or_default();
         *count += 1;
-        Asking { parked: self.clone(), principal_id: principal_id.clone(), count: *count }
+        let count = *count;
+        let total = counts.values().sum();
+        Asking { parked: self.clone(), principal_id: principal_id.clone(), count, total }
     }
 }
 
@@ -394,3 +398,6 @@ pub(crate) fn opening_payload(session: &Session) -> Value {
         ts: session.ts,
     })
 }
+
+#[cfg(test)]
+mod tests;

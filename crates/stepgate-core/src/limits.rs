@@ -21,6 +21,9 @@ pub struct Limits {
     pub approval_ttl_ms: u64,
     /// Most approvals of one principal that are open at one time.
     pub approvals_open_max: u64,
+    /// Most approvals of all principals that are open at one time. One principal may have as many of them as are still
+    /// free.
+    pub approvals_open_total_max: u64,
     /// Longest life of a grant.
     pub grant_life_max_ms: u64,
 }
@@ -35,6 +38,7 @@ impl Default for Limits {
             record_retry_pause: Duration::from_millis(200),
             approval_ttl_ms: 24 * 60 * 60 * 1000,
             approvals_open_max: 100,
+            approvals_open_total_max: 1000,
             grant_life_max_ms: 7 * 24 * 60 * 60 * 1000,
         }
     }

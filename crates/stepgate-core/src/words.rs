@@ -144,6 +144,10 @@ fn advice_after_refusal(code: &str, detail: Option<&str>) -> &'static str {
             "Nothing was done. Do not try again: the same call is refused again. Tell your user if \
              you cannot go on without it."
         }
+        "APPROVAL_DENIED" if too_many_open(detail).is_some_and(is_of_all) => {
+            "Nothing was done, and no person was asked: too many calls wait for people already. Call again \
+             later."
+        }
         "APPROVAL_DENIED" if too_many_open(detail).is_some() => {
             "Nothing was done, and no person was asked: too many of your calls wait for one. Wait for \
              their outcomes before you call again."
@@ -161,6 +165,11 @@ fn advice_after_refusal(code: &str, detail: Option<&str>) -> &'static str {
 /// The limit on open approvals, if that limit refused the call.
 fn too_many_open(detail: Option<&str>) -> Option<&str> {
     detail?.strip_prefix("TOO_MANY_OPEN: ")
+}
+
+/// Whether the limit is on the open approvals of all principals.
+fn is_of_all(limit: &str) -> bool {
+    limit.starts_with("limits.approvals_open_total_max")
 }
 
 fn advice_after_execution(failure: ExecutionFailure, is_in_doubt: bool) -> &'static str {

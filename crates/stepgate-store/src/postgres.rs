@@ -47,6 +47,7 @@ use stepgate_core::ports::{
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
 use stepgate_core::spans::COMMIT;
+use stepgate_core::time::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::instrument;
@@ -173,6 +174,12 @@ impl PostgresStore {
             announcer: Announcer::default(),
             keys: PayloadKeys::default(),
         }
+    }
+
+    /// What the database's clock says, by which leases are measured.
+    pub async fn now(&self) -> Result<Timestamp> {
+        let ms = self.readers.one(list::clock()).await?.unwrap_or(0);
+        Ok(Timestamp::from_millisecond(i64::try_from(ms).unwrap_or(i64::MAX)))
     }
 
     /// Announces its own writes from now on. Writes of other nodes come through `elsewhere`.

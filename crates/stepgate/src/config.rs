@@ -191,6 +191,9 @@ pub(crate) struct LimitsConfig {
     /// Most approvals of one principal that are open at one time.
     #[schemars(range(min = 1, max = APPROVALS_OPEN_CEILING))]
     approvals_open_max: u64,
+    /// Most approvals of all principals that are open at one time. One principal may have as many as are still free.
+    #[schemars(range(min = 1, max = APPROVALS_OPEN_CEILING))]
+    approvals_open_total_max: u64,
     /// Longest time for which an operator can approve calls in advance, in milliseconds.
     #[schemars(range(min = 1, max = GRANT_CEILING_MS))]
     grant_life_max_ms: u64,
@@ -374,6 +377,7 @@ impl Default for LimitsConfig {
                 .unwrap_or(u64::MAX),
             approval_ttl_ms: limits.approval_ttl_ms,
             approvals_open_max: limits.approvals_open_max,
+            approvals_open_total_max: limits.approvals_open_total_max,
             grant_life_max_ms: limits.grant_life_max_ms,
         }
     }
@@ -459,6 +463,7 @@ impl Config {
             record_retry_pause: Duration::from_millis(limits.record_retry_pause_ms),
             approval_ttl_ms: limits.approval_ttl_ms,
             approvals_open_max: limits.approvals_open_max,
+            approvals_open_total_max: limits.approvals_open_total_max,
             grant_life_max_ms: limits.grant_life_max_ms,
         }
     }

@@ -14,13 +14,14 @@ mod send;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stepgate_exec::servers::Secret;
+use stepgate_gateway::meters::Signal;
 
 pub(crate) use context::current;
 pub(crate) use export::{Exporter, finish};
 pub(crate) use layer::Traces;
 pub(crate) use metrics::begin as begin_metrics;
-use send::Collector;
 pub(crate) use send::Protocol;
+use send::{Collector, Refusal};
 
 /// Where records go, and which.
 #[derive(Clone, Debug)]
@@ -47,6 +48,18 @@ pub(crate) struct OtlpSettings {
 /// Checks settings, without their secrets.
 pub(crate) fn check(settings: &OtlpSettings) -> Result<(), String> {
     Collector::new(settings).map(drop)
+}
+
+/// Sends the collector a request without any record, with the secrets as they are now: whether it takes what is sent.
+pub(crate) async fn try_out(settings: &OtlpSettings) -> Result<(), String> {
+    let signal = match (settings.has_traces, settings.has_logs) {
+        (true, _) => Signal::Traces,
+        (false, true) => Signal::Logs,
+        (false, false) => Signal::Metrics,
+    };
+    Collector::new(settings)?.send(signal, &[]).await.map_err(|refusal| match refusal {
+        Refusal::Later(why) | Refusal::Final(why) => why,
+    })
 }
 
 fn nanoseconds(at: SystemTime) -> u64 {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use stepgate_core::ports::Store;
+use stepgate_core::time::Timestamp;
 use stepgate_store::{PostgresOptions, PostgresStore, SqliteStore};
 
 use crate::data_dir::DataDir;
@@ -32,4 +33,12 @@ pub(crate) async fn read(data: &DataDir) -> anyhow::Result<Arc<dyn Store>> {
     }
     let store = SqliteStore::open_read_only(&data.database())?;
     Ok(Arc::new(store.with_payload_keys(data.payload_keys(&config)?)))
+}
+
+/// What the clock of the store's database says; none where the store is a file.
+pub(crate) async fn clock(data: &DataDir) -> anyhow::Result<Option<Timestamp>> {
+    let config = data.load_config()?;
+    let Some(url) = data.store_url(&config)? else { return Ok(None) };
+    let store = PostgresStore::open_read_only(&url, config.postgres_options()).await?;
+    Ok(Some(store.now().await?))
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 /// Where Debian installs each version.
 const DEBIAN: &str = "/usr/lib/postgresql";
@@ -17,12 +17,15 @@ const USERS: [&str; 2] = ["postgres", "nobody"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Programs {
     directory: PathBuf,
+    /// Where a program is that the other directory does not have: some builds have only the server, without `psql`.
+    clients: PathBuf,
 }
 
 impl Programs {
     /// The path of one of them.
     pub fn path(&self, program: &str) -> PathBuf {
-        self.directory.join(program)
+        let path = self.directory.join(program);
+        if path.exists() { path } else { self.clients.join(program) }
     }
 
     /// A command that runs one of them as a user whom PostgreSQL accepts.
@@ -37,15 +40,30 @@ pub fn find() -> anyhow::Result<Programs> {
     let path = env::var_os("PATH").unwrap_or_default();
     let candidates = named.into_iter().chain(debian()).chain(env::split_paths(&path));
     let mut whole = candidates.filter(|directory| is_whole(directory));
-    whole.next().map(|directory| Programs { directory }).context(
+    let clients = |directory: PathBuf| Programs { clients: directory.clone(), directory };
+    whole.next().map(clients).context(
         "there is no PostgreSQL: `cargo xtask setup` installs it as root on Debian; elsewhere install \
          it by hand, or name the directory of its programs in STEPGATE_POSTGRES_BIN",
     )
 }
 
+/// Copies the programs of a version, which are in `bin` of this directory with `lib` and `share` beside it, to a place
+/// that the server's user can read. What they lack is that of [`find`].
+pub(crate) fn copy(version: &Path, to: &Path) -> anyhow::Result<Programs> {
+    let copied = Command::new("cp").arg("-a").args([version, to]).status()?;
+    ensure!(copied.success(), "cannot copy `{}`", version.display());
+    if is_root() {
+        let User { uid, gid } = server_user()?;
+        let owner = format!("{uid}:{gid}");
+        let given = Command::new("chown").args(["-R", &owner]).arg(to).status()?;
+        ensure!(given.success(), "cannot give away `{}`", to.display());
+    }
+    Ok(Programs { directory: to.join("bin"), clients: find()?.directory })
+}
+
 /// A directory that has the programs, and not only some of them.
 fn is_whole(directory: &Path) -> bool {
-    ["initdb", "postgres", "pgbench"].iter().all(|program| directory.join(program).is_file())
+    ["initdb", "postgres", "psql"].iter().all(|program| directory.join(program).is_file())
 }
 
 fn debian() -> Vec<PathBuf> {

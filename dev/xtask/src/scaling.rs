@@ -3,6 +3,7 @@
 //! Everything but the last is measured: real nodes, real requests, a PostgreSQL of this program's own.
 //! The last is a simulation with the measured figures.
 
+mod archive;
 mod carry;
 mod chance;
 mod client;
@@ -24,6 +25,8 @@ use anyhow::{Context, bail};
 use stepgate_test_postgres::{Cluster, Settings};
 
 use crate::{cargo, run};
+
+pub(crate) use archive::archive;
 
 /// How the command is called.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-use super::{ExecutionFailure, Failure, Outcome, Phase};
+use super::{ExecutionFailure, Failure, OpenLimit, Outcome, Phase};
 use crate::ids::{PrincipalId, RunId};
 use crate::json::strict::Refusal;
 
@@ -46,7 +46,8 @@ fn table() -> Vec<Row> {
         row(denied(None), "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("DENIED_BY_OPERATOR: by ann")),
         row(denied(Some("too loud")), "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("DENIED_BY_OPERATOR: by ann, who noted: too loud")),
         row(Failure::ApprovalExpired, "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("APPROVAL_EXPIRED")),
-        row(Failure::TooManyApprovals(100), "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("TOO_MANY_OPEN: limits.approvals_open_max is 100")),
+        row(Failure::TooManyApprovals(OpenLimit::OfPrincipal(100)), "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("TOO_MANY_OPEN: limits.approvals_open_max is 100")),
+        row(Failure::TooManyApprovals(OpenLimit::Total(200)), "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("TOO_MANY_OPEN: limits.approvals_open_total_max is 200")),
         // The same rule, found only when the executor touched the path.
         row(Failure::RefusedAtExecution(why()), "EXECUTE", "DENIED", "POLICY_VIOLATION", "Action is not permitted by policy", Some("path: missing")),
         row(Failure::Execution(ExecutionFailure::ToolFailed, Some("boom".into())), "EXECUTE", "EXECUTION_ERROR", "EXECUTION_ERROR", "Tool failed", Some("UPSTREAM_ERROR: boom")),

@@ -1,3 +1,4 @@
+use crate::failure::OpenLimit;
 use crate::step::ErrorBody;
 
 use super::*;
@@ -30,7 +31,14 @@ fn the_words_name_the_argument_and_the_rule_that_it_broke() {
 fn a_limit_is_told_with_its_name() {
     let rows = [
         (Failure::PayloadTooLarge, "limits.payload_bytes_max is 1024 bytes"),
-        (Failure::TooManyApprovals(7), "limits.approvals_open_max is 7"),
+        (
+            Failure::TooManyApprovals(OpenLimit::OfPrincipal(7)),
+            "limits.approvals_open_max is 7. Nothing was done, and no person was asked: too many of your calls",
+        ),
+        (
+            Failure::TooManyApprovals(OpenLimit::Total(8)),
+            "limits.approvals_open_total_max is 8. Nothing was done, and no person was asked: too many calls",
+        ),
         (Failure::Execution(ExecutionFailure::FileTooLarge, None), "sandbox.file_bytes_max"),
         (Failure::Execution(ExecutionFailure::TooManyEntries, None), "sandbox.entries_max"),
         (

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde_json::Value;
-use stepgate_core::failure::{ExecutionFailure, Failure};
+use stepgate_core::failure::{ExecutionFailure, Failure, OpenLimit};
 use stepgate_core::ids::{PrincipalId, RunId};
 use stepgate_core::journal::StateCode;
 use stepgate_core::json::canonical;
@@ -64,7 +64,7 @@ fn failures() -> Vec<Failure> {
         Failure::PolicyViolation(words()),
         Failure::DeniedByOperator { approver_id: PrincipalId::parse("ann").unwrap(), note: None },
         Failure::ApprovalExpired,
-        Failure::TooManyApprovals(100),
+        Failure::TooManyApprovals(OpenLimit::OfPrincipal(100)),
         Failure::RefusedAtExecution(words()),
     ];
     failures.extend(Refusal::ALL.map(Failure::InvalidJson));

@@ -3,6 +3,8 @@
 //! What an agent does is API Activity (6003). What operators make and end is Entity Management (3004). Requests
 //! without a valid token are Authentication (3002). The event itself, as Stepgate has it, is in `unmapped`.
 
+use std::net::IpAddr;
+
 use serde_json::{Map, Value, json};
 use stepgate_core::event::EventType;
 
@@ -42,7 +44,9 @@ pub(super) fn of(parts: &Parts<'_>) -> Map<String, Value> {
     let address = parts.request.as_ref().map(|request| request.address.as_str());
     let address = address.or_else(|| parts.text("address"));
     let source = match address {
-        Some(address) => json!({ "ip": address }),
+        Some(address) if address.parse::<IpAddr>().is_ok() => json!({ "ip": address }),
+        // A site of IPv6 addresses, which is no address.
+        Some(network) => json!({ "name": network }),
         // The class wants a source: a call on this machine has no address.
         None => json!({ "name": "localhost" }),
     };
@@ -60,6 +64,8 @@ pub(super) fn of(parts: &Parts<'_>) -> Map<String, Value> {
         ("entity", is_class(ENTITY_MANAGEMENT, managed(parts, entity))),
         ("message", Some(event.event_type.as_str().into())),
         ("metadata", Some(metadata(parts))),
+        // What was logged in to.
+        ("service", is_class(AUTHENTICATION, service())),
         ("severity", Some(severity.1.into())),
         ("severity_id", Some(severity.0.into())),
         ("src_endpoint", Some(source)),
@@ -98,8 +104,12 @@ fn api(parts: &Parts<'_>) -> Value {
     Value::Object(object([
         ("operation", Some(operation.into())),
         ("request", request),
-        ("service", Some(json!({ "name": "stepgate" }))),
+        ("service", Some(service())),
     ]))
+}
+
+fn service() -> Value {
+    json!({ "name": "stepgate" })
 }
 
 fn managed(parts: &Parts<'_>, entity: &str) -> Value {

@@ -1,3 +1,5 @@
+mod ocsf;
+
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -54,43 +56,6 @@ fn a_plain_event_has_its_position_its_principal_and_its_request() {
     assert_eq!(event["run_id"], Value::Null);
 }
 
-/// The attributes that OCSF 1.5.0 requires of the base event and of each class.
-#[test]
-fn every_event_has_what_its_ocsf_class_requires() {
-    let required = |class: u64| -> &[&str] {
-        match class {
-            6003 => &["/actor", "/api/operation", "/src_endpoint"],
-            3004 => &["/entity", "/entity/uid"],
-            3002 => &["/user", "/user/name"],
-            other => panic!("{other} is none of our classes"),
-        }
-    };
-    let of_all = [
-        "/activity_id",
-        "/category_uid",
-        "/class_uid",
-        "/metadata/product/vendor_name",
-        "/metadata/version",
-        "/severity_id",
-        "/time",
-        "/type_uid",
-    ];
-    for event_type in EventType::ALL {
-        let event = written(Format::Ocsf, &placed(event_type, json!({})));
-        let number = |name: &str| event[name].as_u64().unwrap();
-        let class = number("class_uid");
-        for pointer in of_all.iter().chain(required(class)) {
-            let there = event.pointer(pointer);
-            assert!(there.is_some_and(|it| !it.is_null()), "{event_type:?}: {pointer} in {event}");
-        }
-        assert_eq!(number("category_uid"), class / 1000);
-        assert_eq!(number("type_uid"), class * 100 + number("activity_id"));
-        assert_eq!(event["unmapped"]["event_type"], event_type.as_str());
-        assert_eq!(event["metadata"]["sequence"], 42);
-        assert_eq!(event["time"], 1_700_000_000_123_u64);
-    }
-}
-
 #[test]
 fn ocsf_says_who_acted_from_where_and_how_it_ended() {
     let payload = json!({ "tool": "mail.send", "error_code": "DENIED", "approver_id": "ann" });
@@ -109,12 +74,12 @@ fn ocsf_says_who_acted_from_where_and_how_it_ended() {
 
 #[test]
 fn a_refused_login_is_a_failed_authentication() {
-    let refused = json!({ "address": "198.51.100.0/24", "count": 7 });
+    let refused = json!({ "address": "198.51.100.7", "count": 7 });
     let event = written(Format::Ocsf, &placed(EventType::LoginRefused, refused));
     assert_eq!((&event["class_uid"], &event["status_id"]), (&3002.into(), &2.into()));
     assert_eq!(
         (&event["src_endpoint"]["ip"], &event["count"]),
-        (&"198.51.100.0/24".into(), &7.into())
+        (&"198.51.100.7".into(), &7.into())
     );
 }
 

@@ -205,6 +205,12 @@ pub(super) fn nodes() -> Query {
     Query::new(sql, Vec::new())
 }
 
+/// The database's clock, in milliseconds since 1970.
+pub(super) fn clock() -> Select<u64> {
+    let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms";
+    Select::new(NODES, sql.to_owned(), Vec::new(), |cells| cells.number("now_ms"))
+}
+
 /// A node, from a row of [`nodes`].
 pub(super) fn node_from(cells: &Cells<'_>, this: Option<i64>) -> Result<Node> {
     let incarnation = cells.number("incarnation")?;

@@ -1,6 +1,7 @@
 //! Whole steps over a store that fails for a moment: what is sent, what is held meanwhile, what is recorded.
 
 mod archived;
+mod asked;
 mod charged;
 mod granted;
 mod shadow;

@@ -25,8 +25,7 @@ use stepgate_store::sqlite::SqliteStore;
 use crate::client::{Client, Role};
 use crate::config::Config;
 use crate::data_dir::DataDir;
-
-use crate::{settings, show, start, store};
+use crate::{otlp, settings, show, start, store};
 
 /// Most runs that one check lists.
 const NAMED_MAX: usize = 20;
@@ -44,7 +43,8 @@ pub(super) async fn doctor(data: &DataDir) -> anyhow::Result<u8> {
         check("data directory", machine::directory(data)),
         check("permissions", machine::permissions(data)),
         check("free space", machine::free_space(data)),
-        check("clock", machine::clock(store_of(data).await).await),
+        check("archives", machine::space_for_archives(data)),
+        check("clock", machine::clock(data, store_of(data).await).await),
         check("holder", Ok(holder(data))),
         check("database", database(data).await),
         check("sandbox", sandbox(data)),
@@ -54,6 +54,7 @@ pub(super) async fn doctor(data: &DataDir) -> anyhow::Result<u8> {
         check("model", model(data)),
         check("notifications", notifications(data)),
         check("audit streams", audit_streams(data).await),
+        check("collector", collector(data).await),
         check("tool servers", tool_servers(data)),
         check("tools", tools(data).await),
         check("interrupted runs", interrupted(data).await),
@@ -195,6 +196,20 @@ async fn audit_streams(data: &DataDir) -> anyhow::Result<String> {
     let failing: String = failing.collect();
     ensure!(failing.is_empty(), "the last try has failed{failing}");
     Ok(format!("{} streams", streams.len()))
+}
+
+/// Whether the collector takes what is sent to it. A secret that cannot be read is named.
+async fn collector(data: &DataDir) -> anyhow::Result<String> {
+    let Some(settings) = settings::collector(data, &data.load_config()?)? else {
+        return Ok("none in the configuration".into());
+    };
+    for (name, secret) in &settings.headers {
+        let read = secret.read().map_err(anyhow::Error::msg);
+        read.with_context(|| format!("otlp.headers.{name}"))?;
+    }
+    let sent = otlp::try_out(&settings).await.map_err(anyhow::Error::msg);
+    sent.context("[otlp] endpoint")?;
+    Ok("it takes what is sent".into())
 }
 
 fn tool_servers(data: &DataDir) -> anyhow::Result<String> {

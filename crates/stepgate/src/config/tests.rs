@@ -49,7 +49,7 @@ fn bad_configuration_is_refused_with_its_place() {
 }
 
 /// Every limit, its place, and the least and most that may be set.
-const RANGES: [(&str, &str, u64, u64); 27] = [
+const RANGES: [(&str, &str, u64, u64); 28] = [
     ("otlp", "sample_percent", 0, 100),
     ("otlp", "metrics_interval_ms", 100, 3_600_000),
     ("otlp", "queue_max", 1, 1_000_000),
@@ -61,6 +61,7 @@ const RANGES: [(&str, &str, u64, u64); 27] = [
     ("limits", "record_retry_pause_ms", 0, 60_000),
     ("limits", "approval_ttl_ms", 1, 31_536_000_000),
     ("limits", "approvals_open_max", 1, 100_000),
+    ("limits", "approvals_open_total_max", 1, 100_000),
     ("limits", "grant_life_max_ms", 1, 365 * 24 * 60 * 60 * 1000),
     ("sandbox", "file_bytes_max", 1, Limits::PAYLOAD_BYTES_CEILING as u64),
     ("sandbox", "entries_max", 1, 1_000_000),
@@ -99,7 +100,7 @@ fn every_limit_has_limits_of_its_own() {
 fn every_limit_reaches_the_gate() {
     let text = "[limits]\npayload_bytes_max = 3\njson_depth_max = 4\nsummary_string_bytes_max = 5\n\
                 record_attempts_max = 6\nrecord_retry_pause_ms = 7\napproval_ttl_ms = 8\n\
-                approvals_open_max = 11\ngrant_life_max_ms = 12\n[sandbox]\nfile_bytes_max = 9\nentries_max = 10\n";
+                approvals_open_max = 11\napprovals_open_total_max = 13\ngrant_life_max_ms = 12\n[sandbox]\nfile_bytes_max = 9\nentries_max = 10\n";
     let config = load(text, &[]).unwrap();
     let expected = Limits {
         payload_bytes_max: 3,
@@ -109,6 +110,7 @@ fn every_limit_reaches_the_gate() {
         record_retry_pause: std::time::Duration::from_millis(7),
         approval_ttl_ms: 8,
         approvals_open_max: 11,
+        approvals_open_total_max: 13,
         grant_life_max_ms: 12,
     };
     assert_eq!(config.limits(), expected);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use stepgate_core::failure::{ExecutionFailure, Failure, Phase};
+use stepgate_core::failure::{ExecutionFailure, Failure, OpenLimit, Phase};
 use stepgate_core::ids::{PrincipalId, RunId};
 use stepgate_core::json::strict::Refusal;
 use stepgate_core::limits::Limits;
@@ -106,7 +106,7 @@ fn failures() -> Vec<Failure> {
         Failure::PolicyViolation(text()),
         Failure::DeniedByOperator { approver_id: PrincipalId::parse("ann").unwrap(), note: None },
         Failure::ApprovalExpired,
-        Failure::TooManyApprovals(100),
+        Failure::TooManyApprovals(OpenLimit::OfPrincipal(100)),
         Failure::RefusedAtExecution(text()),
     ];
     failures.extend(ExecutionFailure::ALL.map(|failure| Failure::Execution(failure, None)));

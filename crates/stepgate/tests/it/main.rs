@@ -76,4 +76,5 @@ mod tools_off;
 #[path = "../../../stepgate-store/tests/it/unfolded.rs"]
 mod unfolded;
 mod unseen_args;
+mod upgrade;
 mod verify_beside;

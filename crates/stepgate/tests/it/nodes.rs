@@ -5,6 +5,7 @@ mod pooler;
 mod readiness;
 mod tools;
 mod turns;
+mod versions;
 mod waiting;
 
 use std::ffi::OsString;
@@ -49,9 +50,7 @@ impl House {
     }
 
     fn place(&self, node_id: &str) -> Place {
-        let place = self.place_with(node_id, vec![("STEPGATE_SANDBOX_SHARED", "true".into())]);
-        fs::create_dir_all(place.path()).unwrap();
-        place
+        shared_on(&self.url, node_id)
     }
 
     /// A place whose sandbox is its own.
@@ -61,18 +60,11 @@ impl House {
 
     /// The same, with more variables.
     pub(crate) fn alone_with(&self, node_id: &str, more: Vec<(&'static str, OsString)>) -> Place {
-        self.place_with(node_id, more)
+        place_on(&self.url, node_id, more)
     }
 
-    fn place_with(&self, node_id: &str, more: Vec<(&'static str, OsString)>) -> Place {
-        let mut variables = vec![
-            ("STEPGATE_STORE", self.url.clone().into()),
-            ("STEPGATE_STORE_NODE_ID", node_id.into()),
-            ("STEPGATE_STORE_LEASE_MS", LEASE_MS.to_string().into()),
-            ("STEPGATE_STORE_DISPATCH_MARGIN_MS", "300".into()),
-        ];
-        variables.extend(more);
-        Place::with(variables)
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     pub(crate) fn sql(&self, sql: &str) -> anyhow::Result<String> {
@@ -81,11 +73,34 @@ impl House {
 
     /// Two places whose sandboxes are the same directory.
     pub(crate) fn two(&self) -> [Place; 2] {
-        let places = [self.place("first"), self.place("second")];
-        fs::create_dir(places[0].path().join("sandbox")).unwrap();
-        symlink(places[0].path().join("sandbox"), places[1].path().join("sandbox")).unwrap();
-        places
+        two_on(&self.url)
     }
+}
+
+/// The same on the database at this URL.
+fn two_on(url: &str) -> [Place; 2] {
+    let places = [shared_on(url, "first"), shared_on(url, "second")];
+    fs::create_dir(places[0].path().join("sandbox")).unwrap();
+    symlink(places[0].path().join("sandbox"), places[1].path().join("sandbox")).unwrap();
+    places
+}
+
+/// A place of a node that shares its sandbox.
+fn shared_on(url: &str, node_id: &str) -> Place {
+    let place = place_on(url, node_id, vec![("STEPGATE_SANDBOX_SHARED", "true".into())]);
+    fs::create_dir_all(place.path()).unwrap();
+    place
+}
+
+fn place_on(url: &str, node_id: &str, more: Vec<(&'static str, OsString)>) -> Place {
+    let mut variables = vec![
+        ("STEPGATE_STORE", url.into()),
+        ("STEPGATE_STORE_NODE_ID", node_id.into()),
+        ("STEPGATE_STORE_LEASE_MS", LEASE_MS.to_string().into()),
+        ("STEPGATE_STORE_DISPATCH_MARGIN_MS", "300".into()),
+    ];
+    variables.extend(more);
+    Place::with(variables)
 }
 
 fn write(name: &str, content: &str) -> String {

@@ -70,6 +70,7 @@ async fn what_is_written_while_verify_reads_is_no_change() {
     let store = Arc::new(SqliteStore::open(&path, Default::default()).unwrap());
     let mut fixture = Fixture::with_store(store).with_policy(AskAlways);
     fixture.gate.limits.approvals_open_max = u64::MAX;
+    fixture.gate.limits.approvals_open_total_max = u64::MAX;
     let mut waiting = Vec::new();
     for number in 0..STEPS {
         let answer = fixture.submit(write(number)).await;

@@ -14,13 +14,14 @@ use crate::approval::{Approval, ApprovalContext, ApprovalStatus, Resolution, Sto
 use crate::approvers;
 use crate::digest::Digest;
 use crate::event::{EventType, payload};
-use crate::failure::Failure;
-use crate::gate::Gate;
+use crate::failure::{Failure, OpenLimit};
+use crate::gate::{Asking, Gate};
 use crate::ids::{ApprovalId, PrincipalId};
 use crate::journal::artifact::{DecisionMeta, Verdict};
 use crate::journal::{Artifact, Sealed};
 use crate::json::{Value, canonical};
-use crate::ports::ApprovalChange;
+use crate::limits::Limits;
+use crate::ports::{ApprovalChange, StoreError};
 use crate::spans::PHASE;
 use crate::time::Timestamp;
 
@@ -48,8 +49,8 @@ pub enum Person {
     Nobody,
 }
 
-/// Asks a person: request, approval and key become durable together, and no hold is kept. A principal at its
-/// limit of open approvals is refused, and no approval is written.
+/// Asks a person: request, approval and key become durable together, and no hold is kept. Where a limit on open
+/// approvals is reached, the step is refused, and no approval is written.
 pub(super) async fn pause(
     gate: &Gate,
     trail: &mut Trail,
@@ -58,9 +59,7 @@ pub(super) async fn pause(
 ) -> Result<AuthorizedRequest, Stop> {
     let Question { ground, required, pre_state } = question;
     let asking = gate.parked.begin_asking(trail.principal_id());
-    let open = gate.store.open_approvals(Some(trail.principal_id())).await?;
-    let limit = gate.limits.approvals_open_max;
-    if open.saturating_add(asking.count) > limit {
+    if let Some(limit) = reached(gate, trail.principal_id(), &asking).await? {
         let failure = Failure::TooManyApprovals(limit);
         let rationale = failure.detail().unwrap_or_default();
         append_decision(gate, trail, Verdict::Deny, Ground { rationale, ..ground })?;
@@ -109,6 +108,24 @@ pub(super) async fn pause(
     trail.commit_pause(gate).await?;
     drop(asking);
     Err(Stop::Paused(approval_id))
+}
+
+/// The limit that one more open approval of this principal would exceed.
+async fn reached(
+    gate: &Gate,
+    principal_id: &PrincipalId,
+    asking: &Asking,
+) -> Result<Option<OpenLimit>, StoreError> {
+    let Limits { approvals_open_max, approvals_open_total_max, .. } = gate.limits;
+    let own = gate.store.open_approvals(Some(principal_id)).await?.saturating_add(asking.count);
+    if own > approvals_open_max {
+        return Ok(Some(OpenLimit::OfPrincipal(approvals_open_max)));
+    }
+    let total = gate.store.open_approvals(None).await?.saturating_add(asking.total);
+    let free = approvals_open_total_max.checked_sub(total);
+    // As with connections: one more than is left then, so that the last one can be taken.
+    let is_fair = free.is_some_and(|free| own <= free.saturating_add(1));
+    Ok((!is_fair).then_some(OpenLimit::Total(approvals_open_total_max)))
 }
 
 /// Decides on a paused request as the person did, if policy still lets a person decide.

@@ -1,6 +1,7 @@
 //! Runs that leave the store for archives: over every engine, whole steps before and after.
 
 use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use stepgate_core::archive::file::Archive;
 use stepgate_core::archive::select::{Age, Batch, Left, Retention, Stay, leave, named, next};
@@ -53,6 +54,9 @@ over_every_engine! {
 fn on(store: Arc<dyn Store>) -> Stage {
     let mut stage = Stage::new(StopAt::Never);
     stage.gate.store = store;
+    // The ids of runs have the real clock's time, and so must what is compared with them.
+    let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis());
+    stage.clock.now_ms.store(now.unwrap() - at(0).as_millisecond(), Ordering::SeqCst);
     stage
 }
 
@@ -80,7 +84,6 @@ impl Stage {
     }
 
     fn later(&self, days: i64) {
-        // The first time also to after the present: the ids of runs have the real clock's time.
         self.clock.now_ms.fetch_add(days * DAY_MS, Ordering::SeqCst);
     }
 

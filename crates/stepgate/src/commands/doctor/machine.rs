@@ -10,11 +10,13 @@ use stepgate_core::ports::{RunQuery, Store, World};
 use stepgate_core::run::Arrival;
 use stepgate_core::time::Timestamp;
 use stepgate_gateway::control::{refuse_writable, refuse_writable_policies};
+use stepgate_gateway::disk;
 use stepgate_gateway::world::RealWorld;
 use stepgate_http::server::Tls;
 
 use crate::config::{Config, audit, notify, servers};
 use crate::data_dir::DataDir;
+use crate::store;
 
 /// How far the newest run may be ahead of the clock: another node started it, and clocks differ a little.
 const AHEAD_MAX_MS: u64 = 5000;
@@ -55,6 +57,7 @@ fn secrets(data: &DataDir, config: &Config) -> Vec<PathBuf> {
     let named = servers::secret_files(&config.servers, &base);
     let named = named.into_iter().chain(notify::secret_files(&config.notify, &base));
     let named = named.chain(audit::secret_files(&config.audit, &base));
+    let named = named.chain(config.otlp.secret_files(&base));
     let keys = [Some(data.payload_key_file(config)), config.agent.key_file(&base)];
     own.into_iter().chain(named).chain(keys.into_iter().flatten()).collect()
 }
@@ -83,11 +86,37 @@ pub(super) fn free_space(data: &DataDir) -> anyhow::Result<String> {
     Ok(format!("{free_mib} MiB, of which {reserved_mib} MiB are reserved for operators"))
 }
 
-/// Whether the clock goes right, as far as the store shows: expiries of approvals, tokens and grants depend on it. Leases do
-/// not: they are measured by the database's clock.
-pub(super) async fn clock(store: anyhow::Result<Option<Arc<dyn Store>>>) -> anyhow::Result<String> {
+/// Whether archives find room, on their own disk or on that of the data directory.
+pub(super) fn space_for_archives(data: &DataDir) -> anyhow::Result<String> {
+    let config = data.load_config()?;
+    let (directory, reserved) = (data.archives(&config).directory, config.store.free_bytes_min);
+    let free = disk::free_bytes(&directory).context("cannot ask the file system")?;
+    let [free_mib, reserved_mib] = [free, reserved].map(|bytes| bytes / (1024 * 1024));
+    let shown = directory.display();
+    ensure!(
+        free >= reserved,
+        "only {free_mib} MiB are free for `{shown}`, and {reserved_mib} MiB are reserved: no run leaves the store; \
+         free some space, or lower store.free_bytes_min"
+    );
+    Ok(format!("{free_mib} MiB are free for `{shown}`"))
+}
+
+/// Whether the clock goes right, as far as the store shows: expiries of approvals, tokens and grants depend on it. Leases are
+/// measured by the database's clock, which is compared where there is one.
+pub(super) async fn clock(
+    data: &DataDir,
+    store: anyhow::Result<Option<Arc<dyn Store>>>,
+) -> anyhow::Result<String> {
     let now = RealWorld.now();
     ensure!(now > Timestamp::from_millisecond(EARLIEST_MS), "it is {now}: set it");
+    if let Some(database) = store::clock(data).await? {
+        // The database was asked between the two.
+        let after = RealWorld.now().plus_ms(AHEAD_MAX_MS);
+        ensure!(
+            database.plus_ms(AHEAD_MAX_MS) >= now && database <= after,
+            "it is {now}, and {database} by the database's clock: set one of them"
+        );
+    }
     let Some(store) = store? else { return Ok(format!("it is {now}")) };
     let since = Some(now.plus_ms(AHEAD_MAX_MS));
     let later = store.runs(RunQuery { since, limit: 1, ..RunQuery::default() }).await?;

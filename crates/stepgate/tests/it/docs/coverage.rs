@@ -67,22 +67,40 @@ fn resolved(reference: &str) -> (&str, &str) {
     }
 }
 
-#[test]
-fn every_requirement_has_a_test_that_exists() {
-    let page = read("docs/spec-coverage.md");
+/// Every row of a page names tests in this column, and each of them exists. How many rows there are.
+fn tests_exist(page: &str, columns: usize) -> usize {
     let mut tests: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let rows = rows(&page, 3);
+    let rows = rows(&read(page), columns);
     for row in &rows {
-        let references = quoted(&row[2]);
-        assert!(!references.is_empty(), "`{}` has no test", row[1]);
+        let references = quoted(&row[columns - 1]);
+        assert!(!references.is_empty(), "{page}: `{}` has no test", row[columns - 2]);
         for reference in references {
             let (krate, test) = resolved(reference);
             let known = tests.entry(krate.to_owned()).or_insert_with(|| tests_of(krate));
-            assert!(known.contains(test), "there is no test `{reference}`");
+            assert!(known.contains(test), "{page}: there is no test `{reference}`");
         }
     }
-    println!("requirements with tests: {}", rows.len());
-    assert!(rows.len() >= 60, "only {} rows", rows.len());
+    rows.len()
+}
+
+#[test]
+fn every_requirement_has_a_test_that_exists() {
+    let rows = tests_exist("docs/spec-coverage.md", 3);
+    println!("requirements with tests: {rows}");
+    assert!(rows >= 60, "only {rows} rows");
+}
+
+#[test]
+fn every_guarantee_has_tests_that_exist() {
+    let rows = tests_exist("docs/guarantees.md", 2);
+    assert!(rows >= 20, "only {rows} rows");
+    let readme = read("README.md");
+    let promises = readme.lines().skip_while(|line| *line != "## What it promises");
+    let promises: Vec<_> = promises.filter_map(|line| line.split("**").nth(1)).take(4).collect();
+    for promise in promises {
+        let heading = promise.trim_end_matches('.');
+        assert!(read("docs/guarantees.md").contains(&format!(". {heading}\n")), "{heading}");
+    }
 }
 
 #[test]

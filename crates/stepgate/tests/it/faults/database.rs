@@ -70,6 +70,7 @@ pub(super) fn a_postgresql_without_room_goes_on_when_there_is_some() {
         variables: shim.variables(),
         // Small steps of the log, so that it soon needs room.
         lines: vec!["min_wal_size = 32MB".into(), "max_wal_size = 32MB".into()],
+        ..Settings::default()
     };
     let mut stage = Stage::with(&settings, 1);
     endure(Fault::DatabaseFull, &mut stage, |stage, load, round| {

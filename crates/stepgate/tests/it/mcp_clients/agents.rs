@@ -10,8 +10,10 @@ use tempfile::TempDir;
 
 use super::Scene;
 use crate::binary::finish;
+use crate::docs::read;
+use crate::docs::readme::blocks;
 use crate::http_client::Gateway;
-use crate::mcp_scene::{fixture, installed};
+use crate::mcp_scene::{fixture, installed, place_with};
 use crate::scene::{python, until};
 
 /// Whose model.
@@ -215,4 +217,33 @@ fn codex_declines_the_page_and_still_gets_the_result_when_a_person_approves() {
     });
     assert!(told.contains("value") && told.contains("20"), "{told:?}");
     assert_eq!(scene.effects(), 1);
+}
+
+/// As it stands there, but for the model.
+#[test]
+fn the_program_on_the_page_of_pydantic_ai_acts_through_the_gate_and_its_model_is_told_a_refusal() {
+    // Offered, and denied.
+    let policies = r#"@id("most") permit (principal, action in Action::"core", resource)
+        unless { action == Action::"DELETE_FILE" };"#;
+    let place = place_with("", policies);
+    let gateway = Gateway::start(&place);
+    let home = TempDir::new().unwrap();
+    let program = home.path().join("agent.py");
+    let page = read("docs/clients/pydantic-ai.md");
+    fs::write(&program, blocks(&page, "python").concat()).unwrap();
+    let python = installed().join("python-pydantic/bin/python3");
+    let mut library = confined(python, home.path());
+    library.env("STEPGATE_URL", gateway.url()).env("STEPGATE_TOKEN", &gateway.agent);
+    let output = finish(library.arg(fixture("pydantic_ai_page.py")).arg(&program), b"");
+    assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
+    let told: Vec<String> = serde_json::from_str(output.stdout.trim()).unwrap();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(
+        told[1].contains("POLICY_VIOLATION") && told[1].contains("Do not try again"),
+        "{told:?}"
+    );
+    assert_eq!(fs::read_to_string(place.path().join("sandbox/note.txt")).unwrap(), "hello");
+    let shown = place.stepgate(["--json", "runs", "show", "last"], "").stdout;
+    assert!(shown.contains("Write a note that says hello."), "{shown}");
+    assert_eq!(place.stepgate(["verify"], "").code, 0);
 }
