@@ -1,6 +1,9 @@
 //! Two PostgreSQL servers that Patroni keeps available: one of them writes, the other one follows, and an etcd says
 //! which one writes. Commits wait for the one that follows.
 //!
+//! Patroni uses etcd's v2 interface. Over v3, 3.0.2 writes the leader key without looking whose it is: a primary that was
+//! stopped and goes on takes it back, and what the other server has acknowledged is lost.
+//!
 //! A shell runs etcd and reads from a pipe of ours, which ends with this process: then it kills everything that names
 //! the directory, and removes it.
 
@@ -26,7 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The directory is in the environment: `pkill` finds processes by their arguments, and must not find this shell.
 const KEEPER: &str = r#"
-etcd --data-dir "$PLACE/etcd" --listen-client-urls "$CLIENTS" --advertise-client-urls "$CLIENTS" \
+etcd --enable-v2 --data-dir "$PLACE/etcd" --listen-client-urls "$CLIENTS" --advertise-client-urls "$CLIENTS" \
     --listen-peer-urls "$PEERS" --initial-advertise-peer-urls "$PEERS" --initial-cluster "default=$PEERS" \
     </dev/null >>"$PLACE/log" 2>&1 &
 read -r farewell
@@ -196,7 +199,7 @@ impl Patroni {
             r#"scope: stepgate
 name: {name}
 restapi: {{listen: "127.0.0.1:{api}", connect_address: "127.0.0.1:{by_api}"}}
-etcd3: {{hosts: ["127.0.0.1:{by_etcd}"], use_proxies: true}}
+etcd: {{hosts: ["127.0.0.1:{by_etcd}"], use_proxies: true}}
 bootstrap:
   dcs:
     ttl: {ttl}
