@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::*;
 
-const SCHEMA: &str = include_str!("../ocsf_1.5.0.json");
+const SCHEMA: &str = include_str!("ocsf_1.5.0.json");
 
 fn schema() -> Value {
     serde_json::from_str(SCHEMA).unwrap()
