@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Stepgate beside its peers: the same work, the same durability, in turns on one machine.
+
+Installs the peers by name and version into a scratch folder, runs them one after the other with Stepgate in the same
+round, kills each between an act and its record, and writes a table and plots. See docs/performance.md.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+
+import sys
+import time
+from pathlib import Path
+
+import kill
+import machine
+import measure
+import peer_agentplane
+import peer_contextforge
+import peer_ctrlrun
+import peer_dbos
+import peer_langgraph
+import peer_restate
+import peer_stepgate
+import peer_temporal
+import report
+from peer import HERE, Tools
+
+ROOT = HERE.parents[2]
+# What is measured in the same rounds.
+GROUPS = {
+    "restate": [peer_restate.Restate],
+    "dbos": peer_dbos.driver(),
+    "temporal": peer_temporal.driver(),
+    "langgraph": peer_langgraph.driver(),
+    "ctrlrun": peer_ctrlrun.driver(),
+    "contextforge": [peer_contextforge.ContextForge],
+    "agentplane": [peer_agentplane.Agentplane],
+}
+EXAMPLES = """\
+examples:
+  cargo build --release && python3 dev/bench/compare/run.py     everything: about 20 minutes
+  run.py --quick                                                everything once, briefly: is it all there?
+  run.py --only restate,dbos --rounds 5 --json figures.json     two groups; figures of other groups stay in the file
+  run.py --only kill --json figures.json                        the kill tests alone
+  run.py --report --json figures.json                           no measurement: docs/performance/ from the file
+"""
+
+
+def main():
+    arguments = parse()
+    scratch = arguments.scratch.expanduser().resolve()
+    if scratch.is_relative_to(ROOT):
+        sys.exit("the scratch folder must be outside of the clone")
+    figures = load(arguments.json)
+    if not arguments.report:
+        scratch.mkdir(parents=True, exist_ok=True)
+        tools = Tools(scratch, arguments.stepgate)
+        if not tools.stepgate.exists():
+            sys.exit(f"there is no {tools.stepgate}: cargo build --release, or name one with --stepgate")
+        say = Progress()
+        try:
+            take(arguments, tools, figures, say)
+        finally:
+            tools.end()
+            machine.Process.kill_all()
+            save(arguments.json, figures)
+    if arguments.out:
+        report.write(figures, arguments.out)
+    print(report.tables(figures))
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    parser.add_argument("--only", default="all", metavar="NAMES",
+                        help=f"groups, with commas: {', '.join(GROUPS)}; and kill, rates, flushes for these parts alone")
+    parser.add_argument("--rounds", type=int, choices=range(1, 21), default=3, metavar="N", help="rounds; their median counts (3)")
+    parser.add_argument("--seconds", type=int, choices=range(1, 61), default=3, metavar="N", help="of one figure (3)")
+    parser.add_argument("--quick", action="store_true", help="one round of one second each: to see that everything works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep all figures here; what is measured anew replaces its own")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write the tables and plots into this directory")
+    parser.add_argument("--report", action="store_true", help="measure nothing: only make tables and plots of --json")
+    parser.add_argument("--stepgate", type=Path, default=target / "release/stepgate", metavar="FILE", help="Stepgate's program")
+    parser.add_argument("--scratch", type=Path, default=Path("~/.cache/stepgate-compare"), metavar="DIR",
+                        help="where peers are installed and run (~/.cache/stepgate-compare)")
+    return parser.parse_args()
+
+
+def take(arguments, tools, figures, say):
+    wanted = set(arguments.only.split(","))
+    parts = wanted & {"rates", "kill", "flushes"} or {"rates", "kill", "flushes"}
+    chosen = [name for name in GROUPS if name in wanted] or list(GROUPS)
+    if unknown := wanted - set(GROUPS) - {"rates", "kill", "flushes", "all", "stepgate"}:
+        sys.exit(f"there is no {', '.join(sorted(unknown))}: {', '.join(GROUPS)}")
+    rounds, seconds = (1, 1) if arguments.quick else (arguments.rounds, arguments.seconds)
+    figures["machine"] = machine_words(tools)
+    if "stepgate" in wanted:
+        chosen = ["stepgate", *(chosen if wanted & set(GROUPS) else [])]
+    for group in chosen:
+        peers = [made(tools) for made in GROUPS.get(group, [])]
+        ours = [peer_stepgate.Stepgate(tools)]
+        if group == "stepgate" or any(peer.store == "postgres" for peer in peers):
+            ours.append(peer_stepgate.StepgatePostgres(tools))
+        for peer in peers:
+            peer.install(say)
+            figures["peers"][peer.name] = words(peer)
+        for peer in ours:
+            figures["peers"][peer.name] = words(peer)
+        peers = [peer for peer in peers if not peer.sentence]
+        if "rates" in parts and (peers or group == "stepgate"):
+            figures["rounds"][group] = []
+            for number in range(rounds):
+                say(f"{group}: round {number + 1} of {rounds}")
+                figures["rounds"][group].append(one_round(tools, ours + peers, seconds, arguments.quick, say))
+        if "kill" in parts:
+            for peer in ours[:1] * (group == "stepgate") + peers:
+                for way in peer.kills:
+                    figures["kills"][f"{peer.name} {way}"] = kill.kill_test(peer, way, say)
+                    peer.kill_way = "default"
+        if "flushes" in parts:
+            for peer in ours * (group == "stepgate") + peers:
+                figures["flushes"][peer.name] = measure.flushes_of(peer)
+                say(f"{peer.name}: {figures['flushes'][peer.name]}")
+        save(arguments.json, figures)
+
+
+def one_round(tools, peers, seconds, is_quick, say):
+    """Everything once. The file that is appended to is in Stepgate's own measurement."""
+    return {
+        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "load": os.getloadavg()[0],
+        "bench": measure.bench_of(tools, is_quick, say),
+        "cells": [cell for peer in peers for cell in measure.round_of(peer, seconds, say)],
+    }
+
+
+def words(peer):
+    return {"title": peer.title, "version": peer.version(), "settings": peer.settings, "modes": peer.modes,
+            "store": peer.store, "sentence": peer.sentence, "kills": peer.kills,
+            "packages": peer.pip + peer.npm}
+
+
+def machine_words(tools):
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {"cores": os.cpu_count(), "memory_gib": round(memory), "system": f"{platform.system()} {platform.release()}",
+            "python": platform.python_version(), "postgresql": tools.postgres.version if tools.postgres else None}
+
+
+def load(path):
+    empty = {"machine": {}, "peers": {}, "rounds": {}, "kills": {}, "flushes": {}}
+    if path and path.exists():
+        return {**empty, **json.loads(path.read_text(encoding="utf-8"))}
+    return empty
+
+
+def save(path, figures):
+    if path:
+        path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+class Progress:
+    """One line for each thing that is done, with the time since the start."""
+
+    def __init__(self):
+        self.start = time.monotonic()
+
+    def __call__(self, text):
+        print(f"{time.monotonic() - self.start:7.1f} s  {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
