@@ -96,8 +96,8 @@ def until(condition, seconds, what):
         try:
             if value := condition():
                 return value
-        except OSError:
-            pass
+        except (OSError, RuntimeError):
+            pass  # not yet
         time.sleep(0.05)
     raise TimeoutError(f"{what}: not within {seconds} s")
 

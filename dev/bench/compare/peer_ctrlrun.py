@@ -49,7 +49,7 @@ def driver():
 
     class CtrlRunPostgres(CtrlRun):
         name, title, store = "ctrlrun-postgres", "CTRLRun on PostgreSQL", "postgres"
-        settings = "two processes for 64 clients"
+        settings = "two processes; with 64 clients each has 32"
         workers_max = 2
 
         def prepare(self):

@@ -1,5 +1,6 @@
 """DBOS Transact for Python, as a library in a worker of ours. The lower half runs in DBOS's own environment."""
 
+import asyncio
 import json
 import sqlite3
 import sys
@@ -35,7 +36,7 @@ def driver():
 
     class DbosPostgres(Dbos):
         name, title, store = "dbos-postgres", "DBOS on PostgreSQL", "postgres"
-        settings = "`sys_db_pool_size = 32`, two processes for 64 clients"
+        settings = "`sys_db_pool_size = 32`, two processes; with 64 clients each has 32"
         workers_max = 2
 
         def prepare(self):
@@ -73,6 +74,16 @@ def worker(arguments):
         return last
 
     @DBOS.step()
+    async def take_async(act, number):
+        return await asyncio.to_thread(work.STEPS[act], files, number)
+
+    @DBOS.workflow()
+    async def steps_async(act, number, count):
+        for turn in range(count):
+            last = await take_async(act, number + turn)
+        return last
+
+    @DBOS.step()
     def act(step):
         return work.act(files, step)
 
@@ -96,7 +107,14 @@ def worker(arguments):
             said = acts(step)
         return f"{DBOS.get_workflow_status(step).status}: {said}"
 
-    work.serve(run, begin, tell)
+    async def run_async(command, name, number):
+        with SetWorkflowID(name):
+            await steps_async(command["act"], number, command["steps"])
+
+    if arguments.get("async"):
+        asyncio.run(work.serve_async(run_async, None, None))
+    else:
+        work.serve(run, begin, tell)
     # What still runs is of no interest any more.
     sys.stdout.flush()
     import os

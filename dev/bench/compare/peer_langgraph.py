@@ -1,5 +1,6 @@
 """LangGraph with its checkpointers, as a library in a worker of ours. The lower half runs in LangGraph's environment."""
 
+import asyncio
 import json
 import os
 import sys
@@ -26,7 +27,7 @@ def driver():
 
     class LangGraphPostgres(LangGraph):
         name, title, store = "langgraph-postgres", "LangGraph, PostgresSaver", "postgres"
-        settings = '`durability = "sync"`, a pool of 32 connections a process, two processes for 64 clients'
+        settings = '`durability = "sync"`, a pool of 32 connections a process, two processes with 32 clients each'
         version = staticmethod(lambda: f"{VERSION} with {POSTGRES}")
         workers_max = 2
 
@@ -57,6 +58,26 @@ def saver(arguments):
     return made
 
 
+async def saver_async(arguments):
+    if "sqlite" in arguments:
+        import aiosqlite
+        from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+        made = AsyncSqliteSaver(await aiosqlite.connect(arguments["sqlite"], timeout=30))
+    else:
+        from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+        from psycopg.rows import dict_row
+        from psycopg_pool import AsyncConnectionPool
+
+        settings = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+        pool = AsyncConnectionPool(arguments["postgres"], min_size=1, max_size=32, kwargs=settings, open=False)
+        await pool.open()
+        made = AsyncPostgresSaver(pool)
+    if arguments["number"] == 0:
+        await made.setup()
+    return made
+
+
 def worker(arguments):
     import work
     from typing import TypedDict
@@ -70,7 +91,7 @@ def worker(arguments):
         number: int
         result: str
 
-    def graph(nodes, function):
+    def graph(nodes, function, checkpointer):
         made = StateGraph(State)
         names = [f"step{number}" for number in range(nodes)]
         for name in names:
@@ -85,13 +106,30 @@ def worker(arguments):
     def act(state):
         return {"result": work.act(files, state["act"])}
 
-    checkpointer = saver(arguments)
-    graphs = {count: graph(count, take) for count in (1, 20)}
-    acting = graph(1, act)
-
     def at(name):
         # The limit on steps of a graph is 25 unless it is named.
         return {"configurable": {"thread_id": name}, "recursion_limit": 100}
+
+    async def take_async(state):
+        result = await asyncio.to_thread(work.STEPS[state["act"]], files, state["number"])
+        return {"result": str(result), "number": state["number"] + 1}
+
+    async def serve_async():
+        checkpointer = await saver_async(arguments)
+        graphs = {count: graph(count, take_async, checkpointer) for count in (1, 20)}
+
+        async def run(command, name, number):
+            start = {"act": command["act"], "number": number, "result": ""}
+            await graphs[command["steps"]].ainvoke(start, at(name), durability="sync")
+
+        await work.serve_async(run, None, None)
+
+    if arguments.get("async"):
+        asyncio.run(serve_async())
+        os._exit(0)
+    checkpointer = saver(arguments)
+    graphs = {count: graph(count, take, checkpointer) for count in (1, 20)}
+    acting = graph(1, act, checkpointer)
 
     def run(command, name, number):
         start = {"act": command["act"], "number": number, "result": ""}

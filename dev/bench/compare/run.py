@@ -10,6 +10,7 @@ import datetime
 import json
 import os
 import platform
+import signal
 
 import sys
 import time
@@ -46,12 +47,14 @@ examples:
   run.py --quick                                                everything once, briefly: is it all there?
   run.py --only restate,dbos --rounds 5 --json figures.json     two groups; figures of other groups stay in the file
   run.py --only kill --json figures.json                        the kill tests alone
-  run.py --report --json figures.json                           no measurement: docs/performance/ from the file
+  run.py --report --json figures.json --docs docs               no measurement: the page from the file
 """
 
 
 def main():
     arguments = parse()
+    # Whoever ends this ends everything that it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     scratch = arguments.scratch.expanduser().resolve()
     if scratch.is_relative_to(ROOT):
         sys.exit("the scratch folder must be outside of the clone")
@@ -68,8 +71,8 @@ def main():
             tools.end()
             machine.Process.kill_all()
             save(arguments.json, figures)
-    if arguments.out:
-        report.write(figures, arguments.out)
+    if arguments.docs:
+        report.write(figures, arguments.docs)
     print(report.tables(figures))
 
 
@@ -82,7 +85,7 @@ def parse():
     parser.add_argument("--seconds", type=int, choices=range(1, 61), default=3, metavar="N", help="of one figure (3)")
     parser.add_argument("--quick", action="store_true", help="one round of one second each: to see that everything works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep all figures here; what is measured anew replaces its own")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write the tables and plots into this directory")
+    parser.add_argument("--docs", type=Path, metavar="DIR", help="put the tables into DIR/performance.md and the plots beside it")
     parser.add_argument("--report", action="store_true", help="measure nothing: only make tables and plots of --json")
     parser.add_argument("--stepgate", type=Path, default=target / "release/stepgate", metavar="FILE", help="Stepgate's program")
     parser.add_argument("--scratch", type=Path, default=Path("~/.cache/stepgate-compare"), metavar="DIR",
@@ -110,19 +113,19 @@ def take(arguments, tools, figures, say):
             figures["peers"][peer.name] = words(peer)
         for peer in ours:
             figures["peers"][peer.name] = words(peer)
-        peers = [peer for peer in peers if not peer.sentence]
-        if "rates" in parts and (peers or group == "stepgate"):
+        rated = [peer for peer in peers if not peer.sentence]
+        if "rates" in parts and (rated or group == "stepgate"):
             figures["rounds"][group] = []
             for number in range(rounds):
                 say(f"{group}: round {number + 1} of {rounds}")
-                figures["rounds"][group].append(one_round(tools, ours + peers, seconds, arguments.quick, say))
+                figures["rounds"][group].append(one_round(tools, ours + rated, seconds, arguments.quick, say))
         if "kill" in parts:
             for peer in ours[:1] * (group == "stepgate") + peers:
                 for way in peer.kills:
                     figures["kills"][f"{peer.name} {way}"] = kill.kill_test(peer, way, say)
                     peer.kill_way = "default"
         if "flushes" in parts:
-            for peer in ours * (group == "stepgate") + peers:
+            for peer in ours * (group == "stepgate") + rated:
                 figures["flushes"][peer.name] = measure.flushes_of(peer)
                 say(f"{peer.name}: {figures['flushes'][peer.name]}")
         save(arguments.json, figures)
