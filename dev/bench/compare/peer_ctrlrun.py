@@ -24,6 +24,7 @@ def driver():
     class CtrlRun(Library):
         pip = [f"ctrlrun[postgres]=={VERSION}", "psycopg[binary]==3.3.9"]
         source = "peer_ctrlrun.py"
+        kills = {"default": "a lease of 5 s (it ships with 5 minutes)"}
         modes = {"alone": "one protected call, with an effect key of its own"}
         version = staticmethod(lambda: VERSION)
 
@@ -99,7 +100,7 @@ def worker(arguments):
     def take(name: str, act: str, number: int):
         return work.STEPS[act](files, number)
 
-    # The lease is as short as a person may set it, so that the test can see its end.
+    # A short lease, so that the test sees its end.
     @ctrlrun.protect("compare.act", effect="act:{step}", control=control, lease=timedelta(seconds=5))
     def act(step: str):
         return work.act(files, step)

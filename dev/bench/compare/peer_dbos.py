@@ -5,8 +5,6 @@ import json
 import sqlite3
 import sys
 
-from pathlib import Path
-
 VERSION = "3.4.0"
 
 

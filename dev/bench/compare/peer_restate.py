@@ -5,7 +5,6 @@ import os
 import threading
 
 import machine
-import work
 from peer import HERE, Peer, http, wrk
 
 SERVER, SDK, NODE = "1.7.12", "1.17.2", "24.21.0"
@@ -20,7 +19,7 @@ class Restate(Peer):
     settings = ""
     version = staticmethod(lambda: f"{SERVER}, SDK {SDK}, Node {NODE}")
     # What was tuned: see docs/performance.md.
-    tuned = {"RESTATE_DEFAULT_NUM_PARTITIONS": "4"}
+    tuned = {"RESTATE_DEFAULT_NUM_PARTITIONS": "2"}
 
     def prepare(self):
         self.ports = {name: machine.free_port() for name in ("node", "admin", "ingress", "service")}

@@ -1,5 +1,6 @@
 """Tables in Markdown, and their places in the page. Every figure is the median of the rounds that measured it."""
 
+import re
 from statistics import median
 
 import plots
@@ -124,8 +125,7 @@ def counts(effects):
 
 def plain(text):
     """Without what differs from step to step."""
-    words = (("STEP" if "kill-" in word else "ID" if word.startswith("act_") else word) for word in text.split())
-    return " ".join(words).replace("|", "\\|")
+    return re.sub(r"act_[0-9a-f]+", "ID", re.sub(r"kill-\d+", "STEP", text)).replace("|", "\\|")
 
 
 def peers(figures):

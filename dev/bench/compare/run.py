@@ -85,6 +85,7 @@ def parse():
     parser.add_argument("--seconds", type=int, choices=range(1, 61), default=3, metavar="N", help="of one figure (3)")
     parser.add_argument("--quick", action="store_true", help="one round of one second each: to see that everything works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep all figures here; what is measured anew replaces its own")
+    parser.add_argument("--more", action="store_true", help="add these rounds to those of --json")
     parser.add_argument("--docs", type=Path, metavar="DIR", help="put the tables into DIR/performance.md and the plots beside it")
     parser.add_argument("--report", action="store_true", help="measure nothing: only make tables and plots of --json")
     parser.add_argument("--stepgate", type=Path, default=target / "release/stepgate", metavar="FILE", help="Stepgate's program")
@@ -115,7 +116,9 @@ def take(arguments, tools, figures, say):
             figures["peers"][peer.name] = words(peer)
         rated = [peer for peer in peers if not peer.sentence]
         if "rates" in parts and (rated or group == "stepgate"):
-            figures["rounds"][group] = []
+            if not arguments.more:
+                figures["rounds"][group] = []
+            figures["rounds"].setdefault(group, [])
             for number in range(rounds):
                 say(f"{group}: round {number + 1} of {rounds}")
                 figures["rounds"][group].append(one_round(tools, ours + rated, seconds, arguments.quick, say))

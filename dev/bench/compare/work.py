@@ -127,17 +127,20 @@ def serve(run, begin, tell):
                 threading.Thread(target=begin, args=(command["step"],), daemon=True).start()
                 reply("begun")
             case "tell":
-                # A call that hangs is an answer, too.
-                said = queue.Queue()
-                ask = lambda: said.put(tell(command["step"]))
-                threading.Thread(target=ask, daemon=True).start()
-                try:
-                    reply(said.get(timeout=command["patience"]))
-                except queue.Empty:
-                    reply("no answer")
+                reply(patiently(tell, command["step"], command["patience"]))
             case "stop":
                 reply("stopped")
                 return
+
+
+def patiently(tell, step, seconds):
+    """What `tell` says of the step. A call that hangs is an answer, too."""
+    said = queue.Queue()
+    threading.Thread(target=lambda: said.put(tell(step)), daemon=True).start()
+    try:
+        return said.get(timeout=seconds)
+    except queue.Empty:
+        return "no answer"
 
 
 async def serve_async(run, begin, tell):
