@@ -47,6 +47,22 @@ def cpu_seconds(roots):
     return sum(one[2] for one in map(stat, tree(roots)) if one) / TICKS
 
 
+class Others:
+    """How much of the processor others take meanwhile: a round beside other work is no round."""
+
+    def __init__(self):
+        self.start = self.now()
+
+    def now(self):
+        with open("/proc/stat", encoding="utf-8") as file:
+            user, nice, system, _idle, _wait, irq, softirq, steal = map(int, file.readline().split()[1:9])
+        return time.monotonic(), (user + nice + system + irq + softirq + steal) / TICKS, cpu_seconds([os.getpid()])
+
+    def percent(self):
+        seconds, busy, ours = (late - early for late, early in zip(self.now(), self.start))
+        return 100 * max(0.0, busy - ours) / (seconds * os.cpu_count())
+
+
 def written_bytes(roots):
     """What these processes have handed to the disk so far."""
     total = 0

@@ -57,7 +57,7 @@ def cell_of(peer, mode, act, clients, seconds):
 
 def bench_of(tools, is_quick, say):
     """Stepgate in process, with the append-only file of the same bytes in the same round."""
-    found = peer_stepgate.bench(tools, None, CLIENTS, 1000 if is_quick else 5000)
+    found = peer_stepgate.bench(tools, None, CLIENTS, 500 if is_quick else 2500)
     for one in found:
         say(f"stepgate in process {one['action']} {one['clients']}: {one['steps_per_second']:.0f} steps/s, "
             f"file {one['append_only_steps_per_second']:.0f}")

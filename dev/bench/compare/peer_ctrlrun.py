@@ -76,7 +76,7 @@ def store(arguments):
     class Flushed(SQLiteStateStore):
         def _connection(self):
             connection = super()._connection()
-            if not getattr(self._local, "full", None) is connection:
+            if getattr(self._local, "full", None) is not connection:
                 connection.execute("PRAGMA synchronous=FULL")
                 self._local.full = connection
             return connection

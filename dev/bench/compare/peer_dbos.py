@@ -1,7 +1,7 @@
 """DBOS Transact for Python, as a library in a worker of ours. The lower half runs in DBOS's own environment."""
 
-import asyncio
 import json
+import os
 import sqlite3
 import sys
 
@@ -16,9 +16,6 @@ def driver():
         source = "peer_dbos.py"
         modes = {"alone": "one workflow of one step, with an id of its own", "long": "one workflow of 20 steps"}
         version = staticmethod(lambda: VERSION)
-
-        def begin(self, step):
-            self.workers[0].ask(do="begin", step=step)
 
     class DbosSqlite(Dbos):
         name, title, store = "dbos-sqlite", "DBOS on SQLite", "sqlite"
@@ -72,16 +69,6 @@ def worker(arguments):
         return last
 
     @DBOS.step()
-    async def take_async(act, number):
-        return await asyncio.to_thread(work.STEPS[act], files, number)
-
-    @DBOS.workflow()
-    async def steps_async(act, number, count):
-        for turn in range(count):
-            last = await take_async(act, number + turn)
-        return last
-
-    @DBOS.step()
     def act(step):
         return work.act(files, step)
 
@@ -105,17 +92,8 @@ def worker(arguments):
             said = acts(step)
         return f"{DBOS.get_workflow_status(step).status}: {said}"
 
-    async def run_async(command, name, number):
-        with SetWorkflowID(name):
-            await steps_async(command["act"], number, command["steps"])
-
-    if arguments.get("async"):
-        asyncio.run(work.serve_async(run_async, None, None))
-    else:
-        work.serve(run, begin, tell)
+    work.serve(run, begin, tell)
     # What still runs is of no interest any more.
-    sys.stdout.flush()
-    import os
     os._exit(0)
 
 

@@ -1,6 +1,5 @@
 """LangGraph with its checkpointers, as a library in a worker of ours. The lower half runs in LangGraph's environment."""
 
-import asyncio
 import json
 import os
 import sys
@@ -58,26 +57,6 @@ def saver(arguments):
     return made
 
 
-async def saver_async(arguments):
-    if "sqlite" in arguments:
-        import aiosqlite
-        from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-
-        made = AsyncSqliteSaver(await aiosqlite.connect(arguments["sqlite"], timeout=30))
-    else:
-        from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-        from psycopg.rows import dict_row
-        from psycopg_pool import AsyncConnectionPool
-
-        settings = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
-        pool = AsyncConnectionPool(arguments["postgres"], min_size=1, max_size=32, kwargs=settings, open=False)
-        await pool.open()
-        made = AsyncPostgresSaver(pool)
-    if arguments["number"] == 0:
-        await made.setup()
-    return made
-
-
 def worker(arguments):
     import work
     from typing import TypedDict
@@ -110,23 +89,6 @@ def worker(arguments):
         # The limit on steps of a graph is 25 unless it is named.
         return {"configurable": {"thread_id": name}, "recursion_limit": 100}
 
-    async def take_async(state):
-        result = await asyncio.to_thread(work.STEPS[state["act"]], files, state["number"])
-        return {"result": str(result), "number": state["number"] + 1}
-
-    async def serve_async():
-        checkpointer = await saver_async(arguments)
-        graphs = {count: graph(count, take_async, checkpointer) for count in (1, 20)}
-
-        async def run(command, name, number):
-            start = {"act": command["act"], "number": number, "result": ""}
-            await graphs[command["steps"]].ainvoke(start, at(name), durability="sync")
-
-        await work.serve_async(run, None, None)
-
-    if arguments.get("async"):
-        asyncio.run(serve_async())
-        os._exit(0)
     checkpointer = saver(arguments)
     graphs = {count: graph(count, take, checkpointer) for count in (1, 20)}
     acting = graph(1, act, checkpointer)

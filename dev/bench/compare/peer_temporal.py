@@ -22,8 +22,8 @@ def driver():
         source = "peer_temporal.py"
         modes = {"alone": "one workflow of one activity, with an id of its own",
                  "local": "one workflow of one local activity",
-                 "long": "one workflow of 20 activities"}
-        steps = {"alone": 1, "local": 1, "long": 20}
+                 "long": "one workflow of 5 activities"}
+        steps = {"alone": 1, "local": 1, "long": 5}
         kills = {"default": "a timeout of 10 s, then the activity is tried again (its default)", "once": "a timeout of 10 s, `maximum_attempts = 1`"}
         settings = "`--sqlite-pragma journal_mode=WAL --sqlite-pragma synchronous=FULL`, 128 places for tasks, workflows outside of the SDK's sandbox"
         version = staticmethod(lambda: f"{SERVER}, SDK {VERSION}")

@@ -1,7 +1,7 @@
 """Tables in Markdown, and their places in the page. Every figure is the median of the rounds that measured it."""
 
 import re
-from statistics import median
+from statistics import mean, median
 
 import plots
 
@@ -11,7 +11,7 @@ FIELDS = ("steps_per_second", "p50_ms", "p99_ms", "cpu_ms_per_step", "written_by
 
 
 def rounds(figures):
-    return [one for of_group in figures["rounds"].values() for one in of_group]
+    return figures["rounds"]
 
 
 def cells(one, peer, mode, act, clients):
@@ -37,12 +37,9 @@ def in_process(figures, act, clients):
 def times(figures, peer, mode, act, clients):
     """How many times the peer's rate Stepgate's is, over HTTP and on the same kind of store: each round by itself."""
     ours = "stepgate-postgres" if figures["peers"][peer]["store"] == "postgres" else "stepgate"
-    ratios = [
-        our["steps_per_second"] / their["steps_per_second"]
-        for one in rounds(figures)
-        for our in cells(one, ours, "alone", act, clients)
-        for their in cells(one, peer, mode, act, clients)
-    ]
+    rate = lambda one, *cell: mean(each["steps_per_second"] for each in cells(one, *cell))
+    ratios = [rate(one, ours, "alone", act, clients) / rate(one, peer, mode, act, clients)
+              for one in rounds(figures) if cells(one, peer, mode, act, clients)]
     return median(ratios) if ratios else None
 
 
@@ -141,7 +138,16 @@ def absent(figures):
     return [f"- **{peer['title']}** ({peer['version']}). {peer['sentence']}" for peer in figures["peers"].values() if peer["sentence"]]
 
 
+def machine(figures):
+    found = figures["machine"]
+    others = [f"{one['others_percent']:.0f}" for one in rounds(figures)]
+    times = ", ".join(one["time"][:16].replace("T", " ") for one in rounds(figures))
+    return [f"Measured at {times} UTC on {found['cores']} cores with {found['memory_gib']} GiB, {found['system']}, PostgreSQL {found['postgresql']}, "
+            f"Python {found['python']}. Others took {', '.join(others)} % of the processor in these rounds."] if others else []
+
+
 PARTS = {
+    "machine": machine,
     "peers": peers,
     "absent": absent,
     "read": lambda figures: rates(figures, "read"),

@@ -7,6 +7,7 @@ round, kills each between an act and its record, and writes a table and plots. S
 
 import argparse
 import datetime
+import hashlib
 import json
 import os
 import platform
@@ -31,7 +32,7 @@ import report
 from peer import HERE, Tools
 
 ROOT = HERE.parents[2]
-# What is measured in the same rounds.
+# By the names of --only.
 GROUPS = {
     "restate": [peer_restate.Restate],
     "dbos": peer_dbos.driver(),
@@ -45,8 +46,9 @@ EXAMPLES = """\
 examples:
   cargo build --release && python3 dev/bench/compare/run.py     everything: about 20 minutes
   run.py --quick                                                everything once, briefly: is it all there?
-  run.py --only restate,dbos --rounds 5 --json figures.json     two groups; figures of other groups stay in the file
-  run.py --only kill --json figures.json                        the kill tests alone
+  run.py --only restate,dbos --rounds 5                         some peers
+  run.py --only dbos,kill                                       the kill test of one
+  run.py --only rates --rounds 1 --more --json figures.json     another round, beside those in the file
   run.py --report --json figures.json --docs docs               no measurement: the page from the file
 """
 
@@ -68,6 +70,7 @@ def main():
         try:
             take(arguments, tools, figures, say)
         finally:
+            figures["machine"] = figures["machine"] or machine_words(tools)
             tools.end()
             machine.Process.kill_all()
             save(arguments.json, figures)
@@ -80,11 +83,11 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     parser.add_argument("--only", default="all", metavar="NAMES",
-                        help=f"groups, with commas: {', '.join(GROUPS)}; and kill, rates, flushes for these parts alone")
+                        help=f"peers, with commas: {', '.join(GROUPS)}; and rates, kill, flushes for these parts alone")
     parser.add_argument("--rounds", type=int, choices=range(1, 21), default=3, metavar="N", help="rounds; their median counts (3)")
     parser.add_argument("--seconds", type=int, choices=range(1, 61), default=3, metavar="N", help="of one figure (3)")
     parser.add_argument("--quick", action="store_true", help="one round of one second each: to see that everything works")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep all figures here; what is measured anew replaces its own")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep all figures here; what is measured anew replaces its own; parts that are not measured stay")
     parser.add_argument("--more", action="store_true", help="add these rounds to those of --json")
     parser.add_argument("--docs", type=Path, metavar="DIR", help="put the tables into DIR/performance.md and the plots beside it")
     parser.add_argument("--report", action="store_true", help="measure nothing: only make tables and plots of --json")
@@ -97,51 +100,44 @@ def parse():
 def take(arguments, tools, figures, say):
     wanted = set(arguments.only.split(","))
     parts = wanted & {"rates", "kill", "flushes"} or {"rates", "kill", "flushes"}
-    chosen = [name for name in GROUPS if name in wanted] or list(GROUPS)
-    if unknown := wanted - set(GROUPS) - {"rates", "kill", "flushes", "all", "stepgate"}:
+    chosen = [name for name in GROUPS if name in wanted or not wanted & set(GROUPS)]
+    if unknown := wanted - set(GROUPS) - {"rates", "kill", "flushes", "all"}:
         sys.exit(f"there is no {', '.join(sorted(unknown))}: {', '.join(GROUPS)}")
     rounds, seconds = (1, 1) if arguments.quick else (arguments.rounds, arguments.seconds)
+    ours = [peer_stepgate.Stepgate(tools), peer_stepgate.StepgatePostgres(tools)]
+    peers = [made(tools) for name in chosen for made in GROUPS[name]]
+    for peer in ours + peers:
+        peer.install(say)
+        figures["peers"][peer.name] = words(peer)
+    rated = [peer for peer in peers if not peer.sentence]
+    if "rates" in parts:
+        figures["rounds"] = figures["rounds"] if arguments.more else []
+        for number in range(rounds):
+            say(f"round {number + 1} of {rounds}")
+            one_round(tools, ours, rated, seconds, arguments.quick, figures["rounds"], say)
+            save(arguments.json, figures)
+    if "kill" in parts:
+        for peer in ours[:1] + peers:
+            for way in peer.kills:
+                figures["kills"][f"{peer.name} {way}"] = kill.kill_test(peer, way, say)
+                peer.kill_way = "default"
+    if "flushes" in parts:
+        for peer in ours + rated:
+            figures["flushes"][peer.name] = measure.flushes_of(peer)
+            say(f"{peer.name}: {figures['flushes'][peer.name]}")
     figures["machine"] = machine_words(tools)
-    if "stepgate" in wanted:
-        chosen = ["stepgate", *(chosen if wanted & set(GROUPS) else [])]
-    for group in chosen:
-        peers = [made(tools) for made in GROUPS.get(group, [])]
-        ours = [peer_stepgate.Stepgate(tools)]
-        if group == "stepgate" or any(peer.store == "postgres" for peer in peers):
-            ours.append(peer_stepgate.StepgatePostgres(tools))
-        for peer in peers:
-            peer.install(say)
-            figures["peers"][peer.name] = words(peer)
-        for peer in ours:
-            figures["peers"][peer.name] = words(peer)
-        rated = [peer for peer in peers if not peer.sentence]
-        if "rates" in parts and (rated or group == "stepgate"):
-            if not arguments.more:
-                figures["rounds"][group] = []
-            figures["rounds"].setdefault(group, [])
-            for number in range(rounds):
-                say(f"{group}: round {number + 1} of {rounds}")
-                figures["rounds"][group].append(one_round(tools, ours + rated, seconds, arguments.quick, say))
-        if "kill" in parts:
-            for peer in ours[:1] * (group == "stepgate") + peers:
-                for way in peer.kills:
-                    figures["kills"][f"{peer.name} {way}"] = kill.kill_test(peer, way, say)
-                    peer.kill_way = "default"
-        if "flushes" in parts:
-            for peer in ours * (group == "stepgate") + rated:
-                figures["flushes"][peer.name] = measure.flushes_of(peer)
-                say(f"{peer.name}: {figures['flushes'][peer.name]}")
-        save(arguments.json, figures)
 
 
-def one_round(tools, peers, seconds, is_quick, say):
-    """Everything once. The file that is appended to is in Stepgate's own measurement."""
-    return {
-        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "load": os.getloadavg()[0],
-        "bench": measure.bench_of(tools, is_quick, say),
-        "cells": [cell for peer in peers for cell in measure.round_of(peer, seconds, say)],
-    }
+def one_round(tools, ours, peers, seconds, is_quick, rounds, say):
+    """Everything once, Stepgate first and last. The file that is appended to is in Stepgate's own measurement."""
+    one = {"time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "cells": []}
+    others = machine.Others()
+    one["bench"] = measure.bench_of(tools, is_quick, say)
+    for peer in [*ours, *peers, ours[0]]:
+        one["cells"] += measure.round_of(peer, seconds, say)
+    one["others_percent"] = others.percent()
+    say(f"others took {one['others_percent']:.1f} % of the processor")
+    rounds.append(one)
 
 
 def words(peer):
@@ -152,12 +148,13 @@ def words(peer):
 
 def machine_words(tools):
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {"cores": os.cpu_count(), "memory_gib": round(memory), "system": f"{platform.system()} {platform.release()}",
+    program = hashlib.sha256(tools.stepgate.read_bytes()).hexdigest()
+    return {"stepgate_sha256": program, "cores": os.cpu_count(), "memory_gib": round(memory), "system": f"{platform.system()} {platform.release()}",
             "python": platform.python_version(), "postgresql": tools.postgres.version if tools.postgres else None}
 
 
 def load(path):
-    empty = {"machine": {}, "peers": {}, "rounds": {}, "kills": {}, "flushes": {}}
+    empty = {"machine": {}, "peers": {}, "rounds": [], "kills": {}, "flushes": {}}
     if path and path.exists():
         return {**empty, **json.loads(path.read_text(encoding="utf-8"))}
     return empty

@@ -25,7 +25,8 @@ def read(place, _number):
 def write(place, number):
     """Replaces one file durably: write, flush, rename, flush the directory."""
     path = f"{place}/w{number % FILES}.txt"
-    with open(f"{path}.{number}.new", "w", encoding="utf-8") as file:
+    # Other workers have the same numbers.
+    with open(f"{path}.{os.getpid()}.{number}.new", "w", encoding="utf-8") as file:
         file.write(CONTENT)
         file.flush()
         os.fsync(file.fileno())
