@@ -130,14 +130,19 @@ def take(arguments, tools, figures, say):
 
 def one_round(tools, ours, peers, seconds, is_quick, rounds, say):
     """Everything once, Stepgate first and last. The file that is appended to is in Stepgate's own measurement."""
-    one = {"time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "cells": []}
+    rounds.append(one := {"time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "cells": [], "bench": [],
+                          "others_percent": 0})
     others = machine.Others()
     one["bench"] = measure.bench_of(tools, is_quick, say)
     for peer in [*ours, *peers, ours[0]]:
-        one["cells"] += measure.round_of(peer, seconds, say)
+        try:
+            one["cells"] += measure.round_of(peer, seconds, say)
+        except (OSError, RuntimeError) as error:
+            # The others are worth measuring all the same.
+            say(f"{peer.name} failed: {error}")
+            one.setdefault("failed", {})[peer.name] = str(error)
     one["others_percent"] = others.percent()
     say(f"others took {one['others_percent']:.1f} % of the processor")
-    rounds.append(one)
 
 
 def words(peer):
