@@ -143,7 +143,7 @@ def machine(figures):
     others = [f"{one['others_percent']:.0f}" for one in rounds(figures)]
     times = ", ".join(one["time"][:16].replace("T", " ") for one in rounds(figures))
     return [f"Measured at {times} UTC on {found['cores']} cores with {found['memory_gib']} GiB, {found['system']}, PostgreSQL {found['postgresql']}, "
-            f"Python {found['python']}. Others took {', '.join(others)} % of the processor in these rounds."] if others else []
+            f"Python {found['python']}; Stepgate's program has the SHA-256 {found['stepgate_sha256'][:16]}…. Others took {', '.join(others)} % of the processor in these rounds."] if others else []
 
 
 PARTS = {
