@@ -11,7 +11,8 @@ FIELDS = ("steps_per_second", "p50_ms", "p99_ms", "cpu_ms_per_step", "written_by
 
 
 def rounds(figures):
-    return figures["rounds"]
+    """Those that came to their end."""
+    return [one for one in figures["rounds"] if one["others_percent"] is not None]
 
 
 def cells(one, peer, mode, act, clients):
@@ -96,12 +97,10 @@ def ways(figures):
 
 
 def costs(figures):
-    lines = header("", "flushes a step, 1 client", "processor ms a step, 1 client", "64 clients", "bytes kept a step", "bytes written a step, 1 client", "64 clients")
+    lines = header("", "processor ms a step, 1 client", "64 clients", "bytes kept a step", "bytes written a step, 1 client", "64 clients")
     for name in measured(figures):
         one, many = (figure(figures, name, "alone", "read", clients) for clients in (1, 64))
-        flushes = figures["flushes"].get(name)
-        lines.append(row(title(figures, name), f"{flushes['flushes_per_step']:.1f}" if flushes else "not counted",
-                         f"{one['cpu_ms_per_step']:.2f}", f"{many['cpu_ms_per_step']:.2f}", number(many["kept_bytes_per_step"]),
+        lines.append(row(title(figures, name), f"{one['cpu_ms_per_step']:.2f}", f"{many['cpu_ms_per_step']:.2f}", number(many["kept_bytes_per_step"]),
                          number(one["written_bytes_per_step"]), number(many["written_bytes_per_step"])))
     return lines
 
@@ -143,17 +142,41 @@ def machine(figures):
     others = [f"{one['others_percent']:.0f}" for one in rounds(figures)]
     times = ", ".join(one["time"][:16].replace("T", " ") for one in rounds(figures))
     return [f"Measured at {times} UTC on {found['cores']} cores with {found['memory_gib']} GiB, {found['system']}, PostgreSQL {found['postgresql']}, "
-            f"Python {found['python']}; Stepgate's program has the SHA-256 {found['stepgate_sha256'][:16]}…. Others took {', '.join(others)} % of the processor in these rounds."] if others else []
+            f"Python {found['python']}; Stepgate's program has the SHA-256 {found['stepgate_sha256'][:16]}…. Others took {', '.join(others)} % of the processor in these rounds."] if others else \
+        ["No round on a quiet machine yet, so this page has no rates: `run.py --only rates` takes them."]
+
+
+def plotted(figures, names, lines):
+    """The lines under their plots, or a sentence as long as nothing was measured."""
+    if not rounds(figures):
+        return ["No round yet."]
+    return [*(f"![{words}](performance/{name}.svg)\n" for name, words in names.items()), *lines(figures)]
+
+
+def read(figures):
+    names = {"rate-64": "READ steps a second, 64 clients", "rate-1": "READ steps a second, 1 client",
+             "latency-64": "Time of a READ step, 64 clients"}
+    return plotted(figures, names, lambda figures: rates(figures, "read"))
+
+
+def write_rates(figures):
+    return plotted(figures, {}, lambda figures: rates(figures, "write"))
+
+
+def flushes(figures):
+    lines = header("", "flushes of a step, 1 client")
+    return lines + [row(title(figures, name), f"{found['flushes_per_step']:.1f}") for name, found in figures["flushes"].items() if found]
 
 
 PARTS = {
     "machine": machine,
     "peers": peers,
     "absent": absent,
-    "read": lambda figures: rates(figures, "read"),
-    "ways": ways,
-    "write": lambda figures: rates(figures, "write"),
-    "costs": costs,
+    "flushes": flushes,
+    "read": read,
+    "ways": lambda figures: plotted(figures, {}, ways),
+    "write": write_rates,
+    "costs": lambda figures: plotted(figures, {"processor-64": "Processor time of a READ step, 64 clients"}, costs),
     "kills": kills,
 }
 
@@ -174,6 +197,8 @@ def write(figures, docs):
         after = rest.partition(END)[2]
         text = f"{before}{begin}\n" + "\n".join(part(figures)) + f"\n{END}{after}"
     page.write_text(text, encoding="utf-8")
+    if not rounds(figures):
+        return
     (docs / "performance").mkdir(exist_ok=True)
     for name, picture in plots.pictures(figures).items():
         (docs / "performance" / f"{name}.svg").write_text(picture, encoding="utf-8")

@@ -48,8 +48,10 @@ examples:
   run.py --quick                                                everything once, briefly: is it all there?
   run.py --only restate,dbos --rounds 5                         some peers
   run.py --only dbos,kill                                       the kill test of one
-  run.py --only rates --rounds 1 --more --json figures.json     another round, beside those in the file
-  run.py --report --json figures.json --docs docs               no measurement: the page from the file
+  run.py --only rates --rounds 1 --more --json docs/performance/figures.json --docs docs
+                                                                another round (4 minutes) for the page
+  run.py --report --json docs/performance/figures.json --docs docs
+                                                                no measurement: the page from the file
 """
 
 
@@ -131,7 +133,7 @@ def take(arguments, tools, figures, say):
 def one_round(tools, ours, peers, seconds, is_quick, rounds, say):
     """Everything once, Stepgate first and last. The file that is appended to is in Stepgate's own measurement."""
     rounds.append(one := {"time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "cells": [], "bench": [],
-                          "others_percent": 0})
+                          "others_percent": None})
     others = machine.Others()
     one["bench"] = measure.bench_of(tools, is_quick, say)
     for peer in [*ours, *peers, ours[0]]:
