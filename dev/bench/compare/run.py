@@ -156,7 +156,7 @@ def words(peer):
 def machine_words(tools):
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     program = hashlib.sha256(tools.stepgate.read_bytes()).hexdigest()
-    return {"stepgate_sha256": program, "cores": os.cpu_count(), "memory_gib": round(memory), "system": f"{platform.system()} {platform.release()}",
+    return {"stepgate_sha256": program, "cores": os.cpu_count(), "memory_gib": round(memory), "system": f"{platform.system()} {platform.release().split('-')[0]}",
             "python": platform.python_version(), "postgresql": tools.postgres.version if tools.postgres else None}
 
 
