@@ -4,7 +4,7 @@
 //! A device and an inode are not enough: a file system gives the inode of a deleted file to the next new
 //! one. The birth time tells the two apart, except within one tick of the clock for file times (some
 //! milliseconds). WRITE_FILE therefore gives each file a modification time to the nanosecond, and a file that
-//! was born in the current tick is told by both. Where a file system does not report births, the change time
+//! is replaced in the tick of its birth is told by both. Where a file system does not report births, the change time
 //! tells, which programs cannot set. Where nothing can be compared, nothing is certain, and no action relies
 //! on it.
 
@@ -39,8 +39,8 @@ pub struct Identity {
     /// The modification time: when its content last changed, or a value that a program set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) modified: Option<String>,
-    /// The modification time that a program set, where the birth time alone does not tell this file from one
-    /// that is created in the same tick of the clock.
+    /// The modification time once more, where the birth time alone does not tell this file from one that is
+    /// created in the same tick of the clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) stamped: Option<String>,
 }
@@ -70,17 +70,21 @@ impl Identity {
     /// that a clock set back makes uncertain are left out.
     pub(super) fn to_record(stat: &Statx) -> Self {
         let told = Self::of(stat);
-        let begun = birth(stat).unwrap_or(stat.stx_ctime);
-        if has_passed(begun) {
-            return told;
+        match wait_until_passed(begun(stat)) {
+            true => told,
+            false => Self { born: None, changed: None, ..told },
         }
-        if is_stamped(stat) {
-            return Self { stamped: told.modified.clone(), ..told };
+    }
+
+    /// The same for a file that is to be replaced, without waiting where its modification time tells. The recorded
+    /// file is then not known again once a program has written to it, so this is not for one that is renamed or
+    /// deleted.
+    pub(super) fn to_replace(stat: &Statx) -> Self {
+        if has_passed(begun(stat)) || !is_stamped(stat) {
+            return Self::to_record(stat);
         }
-        if wait_until_passed(begun) {
-            return told;
-        }
-        Self { born: None, changed: None, ..told }
+        let told = Self::of(stat);
+        Self { stamped: told.modified.clone(), ..told }
     }
 
     /// Whether a file that exists now is this recorded one.
@@ -165,8 +169,13 @@ pub(super) fn stamp(file: impl AsFd) -> rustix::io::Result<()> {
     futimens(file, &Timestamps { last_access: kept, last_modification: now })
 }
 
-/// Whether a file that was born in the current tick has a modification time that a program set. INVARIANT: the
-/// file system itself gives it no time after that tick.
+fn begun(stat: &Statx) -> StatxTimestamp {
+    birth(stat).unwrap_or(stat.stx_ctime)
+}
+
+/// Whether a file that was born in the current tick has a later modification time. INVARIANT: no file that is
+/// created afterwards has both times. A program set it; or a file system with times finer than a tick did, and then
+/// every later file has a later birth time.
 fn is_stamped(stat: &Statx) -> bool {
     birth(stat).is_some_and(|born| instant(born) < instant(stat.stx_mtime))
 }

@@ -121,9 +121,10 @@ fn look(root: &Root, call: &CoreCall) -> Result<Option<Value>, ActionError> {
         CoreCall::WriteFile { path, .. } => Some(match seen(root, path)? {
             Seen::Nothing => json!({ "exists": false, "sha256": null }),
             Seen::Directory => json!({ "exists": true, "sha256": null }),
-            file @ Seen::File(_) => {
+            Seen::File(stat) => {
                 let place = root.place(path, LOOK, ExecutionFailure::FileNotFound)?;
-                with(identity(&file), "sha256", json!(content_of(root, &place)?))
+                let file = with(json!(Identity::to_replace(&stat)), "exists", json!(true));
+                with(file, "sha256", json!(content_of(root, &place)?))
             }
         }),
         CoreCall::CreateDirectory { path } => Some(exists(&seen(root, path)?)),

@@ -61,7 +61,13 @@ async fn each_action_records_what_its_recovery_needs() {
         (create("e/f"), Some(no)),
     ];
     for (call, pre_state) in rows {
-        assert_eq!(world.pre_state(&call).await, pre_state, "{call:?}");
+        let mut seen = world.pre_state(&call).await;
+        if let (CoreCall::WriteFile { .. }, Some(seen)) = (&call, &mut seen) {
+            // A file that is still in the tick of its birth is told by its modification time, too.
+            let stamped = seen.as_object_mut().and_then(|seen| seen.shift_remove("stamped"));
+            assert!(stamped.is_none_or(|stamped| stamped == seen["modified"]), "{call:?}");
+        }
+        assert_eq!(seen, pre_state, "{call:?}");
     }
 }
 

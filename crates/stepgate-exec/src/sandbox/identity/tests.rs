@@ -129,7 +129,7 @@ fn a_stamped_file_is_recorded_without_waiting_for_the_clock_and_is_not_taken_for
     };
     let mut stamped = 0;
     for _ in 0..200 {
-        let was = Identity::to_record(&write());
+        let was = Identity::to_replace(&write());
         stamped += u32::from(was.stamped.is_some());
         assert!(was.is_certainly(&Identity::of(&stat(&path))), "{was:?}");
         fs::remove_file(&path).unwrap();
