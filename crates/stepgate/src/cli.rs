@@ -1,13 +1,16 @@
 //! The command line, with examples for every command.
 
 mod archives;
+mod audit;
 mod erasable;
 mod backup;
+mod bench;
 mod budget;
 mod grants;
 mod labels;
 mod lists;
 mod named;
+mod policy;
 mod prove;
 mod steps;
 mod stops;
@@ -18,14 +21,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use stepgate_core::ids::{ApprovalId, PrincipalId, SessionId};
-use stepgate_core::label::Label;
-use stepgate_core::origin::Origin;
+use stepgate_core::ids::{ApprovalId, SessionId};
 use stepgate_core::tool::ToolName;
 
 use crate::log::LogFormat;
 pub(crate) use archives::{AddHoldArgs, ArchiveCommand, HoldCommand, HoldWhat};
+pub(crate) use audit::{AuditCommand, AuditFormat, Positions};
 pub(crate) use backup::{BackupArgs, RestoreArgs, VerifyArgs};
+pub(crate) use bench::{BenchArgs, Via};
 pub(crate) use budget::BudgetArgs;
 pub(crate) use erasable::{ErasableCommand, ErasableWhat, EraseArgs};
 pub(crate) use grants::{Allowance, CreateGrantArgs, GrantsArgs, GrantsCommand};
@@ -34,6 +37,7 @@ pub(crate) use lists::{
     ApprovalsArgs, AttentionArgs, ListArgs, SessionsArgs, SessionsCommand, TurnsArgs,
 };
 pub(crate) use named::Named;
+pub(crate) use policy::PolicyCommand;
 pub(crate) use prove::{ClaimArgs, DiffArgs, ProgramArgs, ProveCommand, SolverArgs};
 pub(crate) use steps::{OneRun, ResolveArgs, RunArgs, RunsArgs, RunsCommand, StepArgs};
 pub(crate) use stops::{LiftArgs, StopArgs, StopWhat, StopsArgs};
@@ -583,64 +587,6 @@ pub(crate) struct DecideArgs {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum AuditCommand {
-    /// List the streams: how far each has come in the events, how many wait for it, and its last error.
-    #[command(after_help = "\
-Examples:
-  stepgate audit list
-  stepgate audit list --json")]
-    List,
-    /// Write events to standard output, one line each, as a stream would.
-    #[command(after_help = "\
-Examples:
-  stepgate audit export > events.jsonl
-  stepgate audit export --from 1042 --format ocsf
-  stepgate audit export | jq 'select(.event_type == \"login_refused\")'
-
-The position of an event is `position` in a line of format json, and `metadata.sequence` in one of \
-format ocsf.")]
-    Export {
-        #[command(flatten)]
-        positions: Positions,
-        /// How an event is written.
-        #[arg(long, value_name = "FORMAT", default_value = "json")]
-        format: AuditFormat,
-    },
-    /// Send events to a stream's receiver once more. The gateway's place in the stream stays as it is.
-    #[command(after_help = "\
-Examples:
-  stepgate audit send siem --from 1042 --to 2000
-  stepgate audit send siem
-
-It stops at the first events that do not arrive, and says from which position to go on.")]
-    Send {
-        /// The stream.
-        #[arg(value_name = "NAME")]
-        name: String,
-        #[command(flatten)]
-        positions: Positions,
-    },
-}
-
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Positions {
-    /// The position of the first event; the beginning otherwise.
-    #[arg(long, value_name = "POSITION", default_value_t = 1, hide_default_value = true)]
-    pub(crate) from: u64,
-    /// The position of the last event; the newest otherwise.
-    #[arg(long, value_name = "POSITION")]
-    pub(crate) to: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum AuditFormat {
-    /// As `GET /v1/events` has it.
-    Json,
-    /// In the Open Cybersecurity Schema Framework.
-    Ocsf,
-}
-
-#[derive(Debug, Subcommand)]
 pub(crate) enum NotifyCommand {
     /// Send a test message to one receiver or to all, and say for each whether it arrived.
     #[command(after_help = "\
@@ -667,44 +613,6 @@ pub(crate) struct CanonArgs {
     /// Leave this member of the outermost object out.
     #[arg(long, value_name = "KEY")]
     pub(crate) without: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
-    /// Numbers of concurrent clients, one measurement each.
-    #[arg(long, value_delimiter = ',', default_value = "1,64", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) clients: Vec<u32>,
-    /// Steps of one round at 64 clients. Fewer clients take proportionally fewer, but at least 500, or all where there
-    /// are fewer than 500.
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    pub(crate) steps: u32,
-    /// Rounds of one measurement. The median of their rates counts.
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=99))]
-    pub(crate) rounds: u32,
-    /// How the steps reach the gate; can be repeated. Each round measures every way once.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "process")]
-    pub(crate) via: Vec<Via>,
-    /// Actions to measure, each alone; MIX for thinking, listing, reading and writing in turns.
-    #[arg(long, value_delimiter = ',', default_value = "READ_FILE,WRITE_FILE,MIX,THINK,FINISH")]
-    pub(crate) actions: Vec<String>,
-    /// Sessions that the steps are spread over. Over MCP each client has a session of its own instead.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) sessions: u32,
-    /// Where the temporary data directory is made; the system's temporary directory otherwise.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) dir: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Via {
-    /// By a call in this process, without a network.
-    Process,
-    /// `POST /v1/steps`.
-    Http,
-    /// `tools/call` at `/mcp`.
-    Mcp,
-    /// All of these.
-    All,
 }
 
 #[derive(Debug, Subcommand)]
@@ -736,153 +644,6 @@ is refused.")]
         /// The definition that you have seen, or its first 12 characters: no other is accepted.
         #[arg(long, value_name = "DIGEST")]
         definition: Option<String>,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum PolicyCommand {
-    /// Ask what the tools of the configured servers are, and write their declarations and the first policies.
-    ///
-    /// Shows what it would write, and asks before it does. Declarations go into the configuration, where nothing is
-    /// overwritten; tools that are declared already are not asked about. Policies of your own are never touched.
-    #[command(after_help = "\
-Examples:
-  stepgate policy init
-  stepgate policy init --directory ./candidate
-  stepgate policy init --suggestions")]
-    Init {
-        /// Where the first policies go; the directory in force otherwise.
-        #[arg(long, value_name = "DIR")]
-        directory: Option<PathBuf>,
-        /// Ask nobody: take every suggestion, and mark it as a guess in the configuration.
-        #[arg(long)]
-        suggestions: bool,
-    },
-    /// Check a directory of policies: syntax, schema, cases, policies that can never apply.
-    #[command(after_help = "\
-Examples:
-  stepgate policy check
-  stepgate policy check ./new-policies --json
-
-The exit code is 1 when the directory could not be loaded.")]
-    Check {
-        /// The directory; the one in force otherwise.
-        #[arg(value_name = "DIR")]
-        directory: Option<PathBuf>,
-    },
-    /// Say what would be decided on a proposal, by which policy. Nothing is executed or recorded.
-    #[command(after_help = "\
-Examples:
-  stepgate policy explain DELETE_FILE path=/sandbox/a.txt
-  stepgate policy explain sonos.set_volume volume=90 --as ci-agent
-  stepgate policy explain mail.send to=a@example.com --label untrusted --window office
-  stepgate policy explain mail.send to=a@example.com --label untrusted --targets user
-  stepgate policy explain bank.send_money amount=30 --used payments=75.00
-  stepgate policy explain DELETE_FILE path=/sandbox/a.txt --shadow")]
-    Explain {
-        /// A core action or a tool of a server, as `run` takes it.
-        #[arg(value_name = "TOOL")]
-        tool: String,
-        /// Arguments, as `run` takes them.
-        #[arg(value_name = "KEY=VALUE", conflicts_with = "args")]
-        pairs: Vec<String>,
-        /// Arguments as a JSON object.
-        #[arg(long, value_name = "JSON")]
-        args: Option<String>,
-        /// As whom it is asked.
-        #[arg(long = "as", value_name = "PRINCIPAL", default_value = "agent", value_parser = PrincipalId::parse)]
-        principal: PrincipalId,
-        /// The session whose labels, requests and records policies see; a new one otherwise.
-        #[arg(long, value_name = "ID")]
-        session: Option<SessionId>,
-        /// A label that policies see as the session's. Can be repeated.
-        #[arg(long, value_name = "LABEL", value_parser = Label::parse)]
-        label: Vec<Label>,
-        /// Where policies see the call's targets come from, instead of where they do: `user`, `directory/contacts`.
-        #[arg(long, value_name = "ORIGIN", value_parser = Origin::parse, value_delimiter = ',')]
-        targets: Vec<Origin>,
-        /// The same for the addresses in its other arguments.
-        #[arg(long, value_name = "ORIGIN", value_parser = Origin::parse, value_delimiter = ',')]
-        addresses: Vec<Origin>,
-        /// A window of the schedule that policies see as open, instead of those that are; empty for none. Can be repeated.
-        #[arg(long, value_name = "NAME")]
-        window: Vec<String>,
-        /// What is used of a budget, instead of what is. Can be repeated.
-        #[arg(long, value_name = "BUDGET=AMOUNT")]
-        used: Vec<String>,
-        /// How many steps policies see that the session had.
-        #[arg(long, value_name = "NUMBER")]
-        steps: Option<u64>,
-        /// A window of the schedule that policies see as open when the session was opened; empty for none. Can be repeated.
-        #[arg(long, value_name = "NAME")]
-        opened: Vec<String>,
-        /// A group that policies see the principal in, instead of those of the configuration; empty for none. Can be
-        /// repeated.
-        #[arg(long, value_name = "NAME")]
-        group: Vec<String>,
-        /// A label that the file or the memory has, beside what the tool is declared to read. Can be repeated.
-        #[arg(long, value_name = "LABEL", value_parser = Label::parse)]
-        reads: Vec<Label>,
-        /// Ask the shadow policies instead of those in force.
-        #[arg(long)]
-        shadow: bool,
-    },
-    /// Prove what policies decide on every call that can be made, or find one that they decide otherwise.
-    ///
-    /// A solver, cvc5, looks for a call that breaks the claim. One that it finds is shown to the engine that decides on
-    /// real calls, and printed for `stepgate policy explain`. See "Prove it" in docs/policy.md for what a proof covers.
-    ///
-    /// The exit code is 0 where the claim is proven, 16 where it does not hold, and 1 where neither is known.
-    #[command(
-        subcommand,
-        after_help = "\
-Examples:
-  stepgate policy prove asks --tool bank.transfer --arg 'amount > 100' --group finance
-  stepgate policy prove denies --tool DELETE_FILE --as ci-agent
-  stepgate policy prove rules"
-    )]
-    Prove(ProveCommand),
-    /// Show what a change of policies permits and refuses, for every call that can be made.
-    ///
-    /// Each change is shown with a call, for `stepgate policy explain`. A solver finds it: cvc5.
-    #[command(after_help = "\
-Examples:
-  stepgate policy diff ~/.local/share/stepgate/policies ./new-policies
-  stepgate policy diff ./old ./new --fail-on-new --json")]
-    Diff(DiffArgs),
-    /// Ask changed policies what they would have decided on recorded history, and show every change.
-    #[command(after_help = "\
-Examples:
-  stepgate policy replay ./new-policies
-  stepgate policy replay ./new-policies --limit 100000 --json
-  stepgate policy replay ./new-policies --fail-on-change")]
-    Replay {
-        /// The changed policies.
-        #[arg(value_name = "DIR")]
-        directory: PathBuf,
-        /// The newest runs, at most so many.
-        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
-        limit: u32,
-        /// Exit with 15 where a decision would change, and with 1 where none would but a run cannot be read.
-        #[arg(long)]
-        fail_on_change: bool,
-    },
-    /// Show where the shadow policies would have decided otherwise: how many decisions, of which kind, and the newest.
-    ///
-    /// The shadow policies are those of `policy.shadow` in the configuration. They are asked beside the policies in
-    /// force, and change nothing.
-    #[command(after_help = "\
-Examples:
-  stepgate policy shadow
-  stepgate policy shadow --limit 100
-  stepgate policy shadow --all --json")]
-    Shadow {
-        /// Also differences of earlier candidates.
-        #[arg(long)]
-        all: bool,
-        /// How many of the newest differences to list.
-        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=1000))]
-        limit: u32,
     },
 }
 
