@@ -49,6 +49,9 @@ const MATCH: u8 = 0xc0;
 const LONG_MATCH: u8 = 0xfe;
 const ID: u8 = 0xff;
 
+/// The hex digits of a digest.
+const DIGEST_CHARS: usize = 64;
+
 /// The length of an id as text, and where its hyphens are.
 const ID_CHARS: usize = 36;
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
@@ -205,7 +208,7 @@ fn compress(bytes: &[u8], out: &mut Vec<u8>) {
         let before = seen.replace(hash, at);
         let Some((length, distance)) = matched(before).or_else(|| matched(dictionary.place(hash)))
         else {
-            at += 1;
+            at += new_bytes(bytes, at);
             continue;
         };
         add_new(bytes.get(new_from..at).unwrap_or_default(), out);
@@ -220,6 +223,14 @@ fn compress(bytes: &[u8], out: &mut Vec<u8>) {
         }
     }
     add_new(bytes.get(new_from..).unwrap_or_default(), out);
+}
+
+/// How many bytes are new where a text that is not known begins: the whole of a digest, of which no part is known then.
+fn new_bytes(bytes: &[u8], at: usize) -> usize {
+    match bytes.get(at..at + DIGEST_CHARS) {
+        Some(digest) if digest.iter().all(|byte| nibble(*byte).is_some()) => DIGEST_CHARS,
+        Some(_) | None => 1,
+    }
 }
 
 /// Whether a reference is shorter than the text.
@@ -320,11 +331,27 @@ fn byte_of([high, low]: [u8; 2]) -> Option<u8> {
 }
 
 fn nibble(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
+    NIBBLES.get(usize::from(digit)).copied().filter(|nibble| *nibble < NO_NIBBLE)
+}
+
+const NO_NIBBLE: u8 = 16;
+
+/// The value of each byte as a hex digit. A table, because every byte of a commit is looked up.
+static NIBBLES: [u8; 256] = nibbles();
+
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated by the compiler, which has no iterators there"
+)]
+const fn nibbles() -> [u8; 256] {
+    let digits = b"0123456789abcdef";
+    let mut nibbles = [NO_NIBBLE; 256];
+    let mut value = 0;
+    while value < digits.len() {
+        nibbles[digits[value] as usize] = value as u8;
+        value += 1;
     }
+    nibbles
 }
 
 /// A number in seven bits a byte, the lowest first; the highest bit says that there are more.
