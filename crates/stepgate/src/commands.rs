@@ -33,6 +33,7 @@ mod run;
 mod runs;
 mod serve;
 mod sessions;
+mod standing;
 mod step;
 mod stops;
 mod budget;
@@ -299,6 +300,23 @@ fn past(times: Times, row: &Value, name: &str) -> String {
 /// A text member of a gateway's row; empty where it has none.
 fn text<'a>(row: &'a Value, name: &str) -> &'a str {
     row.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A number of a gateway's row; 0 where it has none.
+fn number(row: &Value, name: &str) -> u64 {
+    row.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// The list that a gateway's row has under a name; empty where it has none.
+fn rows<'a>(row: &'a Value, name: &str) -> &'a [Value] {
+    row.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The texts in such a list, made safe to show, with commas between them.
+fn texts(row: &Value, name: &str) -> String {
+    let texts: Vec<_> =
+        rows(row, name).iter().filter_map(Value::as_str).map(show::printable).collect();
+    texts.join(", ")
 }
 
 /// Prints one thing: as JSON, or in words.
