@@ -1,6 +1,6 @@
 //! An example of a proof, as people and programs read it; and what every proof needs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -12,7 +12,7 @@ use stepgate_core::origin::Origin;
 use stepgate_gateway::start::not_loaded;
 use stepgate_policy::symbolic::{Example, World};
 use stepgate_policy::{Nameable, PolicySet, ToolShape};
-use stepgate_prove::SolverSettings;
+use stepgate_prove::{Prover, Solver, SolverSettings, on_thread};
 
 use crate::cli::ProgramArgs;
 use crate::config::Config;
@@ -77,13 +77,24 @@ impl Subject {
         Nameable { tools: &self.tools, facts: &self.names }
     }
 
-    /// The solver of the command line, or else of the configuration.
-    pub(super) fn solver(&self, args: &ProgramArgs) -> SolverSettings {
+    /// What a proof finds out, on a thread of its own, with the solver of the command line or else of the configuration.
+    pub(super) fn proven<T: Send>(
+        &self,
+        args: &ProgramArgs,
+        proof: impl AsyncFnOnce(&mut Prover) -> Result<T, String> + Send,
+    ) -> anyhow::Result<T> {
         let policy = &self.config.policy;
-        SolverSettings {
-            program: args.solver.clone().unwrap_or_else(|| PathBuf::from(&policy.solver)),
+        let settings = SolverSettings {
+            program: args.solver.clone().unwrap_or_else(|| policy.solver.clone()),
             timeout: Duration::from_millis(policy.solver_timeout_ms),
-        }
+        };
+        let proven = tokio::task::block_in_place(|| {
+            on_thread(async || {
+                let solver = Solver::start(settings).await.map_err(|error| error.to_string())?;
+                proof(&mut Prover::new(solver)).await
+            })
+        });
+        proven.and_then(|proven| proven).map_err(|error: String| anyhow!(error))
     }
 
     /// The command that explains an example.
