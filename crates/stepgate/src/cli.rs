@@ -37,7 +37,7 @@ pub(crate) use lists::{
     ApprovalsArgs, AttentionArgs, ListArgs, SessionsArgs, SessionsCommand, TurnsArgs,
 };
 pub(crate) use named::Named;
-pub(crate) use policy::PolicyCommand;
+pub(crate) use policy::{ExplainArgs, PolicyCommand};
 pub(crate) use prove::{ClaimArgs, DiffArgs, ProgramArgs, ProveCommand, SolverArgs};
 pub(crate) use steps::{OneRun, ResolveArgs, RunArgs, RunsArgs, RunsCommand, StepArgs};
 pub(crate) use stops::{LiftArgs, StopArgs, StopWhat, StopsArgs};
