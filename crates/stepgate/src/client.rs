@@ -48,7 +48,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    async fn read(response: Response<Body>) -> anyhow::Result<Self> {
+    pub(crate) async fn read(response: Response<Body>) -> anyhow::Result<Self> {
         let (parts, body) = response.into_parts();
         let body = body.collect().await.context("the answer broke off")?.to_bytes();
         let run_id = run_of(&parts.headers);
@@ -58,6 +58,11 @@ impl Reply {
     /// The body of a successful response; otherwise an error that says what to do.
     pub(crate) fn json(&self) -> anyhow::Result<Value> {
         self.succeeded()?;
+        self.parsed()
+    }
+
+    /// The body, whatever the status.
+    pub(crate) fn parsed(&self) -> anyhow::Result<Value> {
         serde_json::from_slice(&self.body).context("the answer is not JSON: is it a Stepgate?")
     }
 
@@ -387,6 +392,11 @@ impl Line {
     /// As the operator of the directory on this machine.
     pub(crate) fn of_operator(data: &DataDir) -> anyhow::Result<Self> {
         Ok(Self { target: socket(data), who: Who::of(&data.global, Role::Operator)? })
+    }
+
+    /// Sends a request without a body, and reads the whole response.
+    pub(crate) async fn ask(&self, method: Method, path: &str) -> anyhow::Result<Reply> {
+        Reply::read(self.exchange(method, path, &[], Vec::new()).await?).await
     }
 }
 
