@@ -237,9 +237,8 @@ async fn tools(data: &DataDir) -> anyhow::Result<String> {
     let off = match Client::elsewhere(data, Role::Auditor).await? {
         Some(mut client) => {
             let reply = client.get("/v1/tools").await?;
-            let off = reply.get("off").and_then(Value::as_array).cloned().unwrap_or_default();
             let message = |off: &Value| off.get("message")?.as_str().map(str::to_owned);
-            off.iter().filter_map(message).collect()
+            super::rows(&reply, "off").iter().filter_map(message).collect()
         }
         None => off_now(data, &config).await?,
     };

@@ -13,6 +13,7 @@ use stepgate_core::ids::{ApprovalId, IdPrefix, PrincipalId, RunId, SessionId};
 use stepgate_core::ports::{RunQuery, RunText, SessionQuery, Store};
 use stepgate_core::session::Session;
 
+use super::text;
 use crate::cli::Named;
 use crate::client::Client;
 use crate::{show, start};
@@ -173,8 +174,7 @@ pub(super) async fn run(client: &mut Client, named: &Named<RunId>) -> anyhow::Re
     let rows = async |wanted: Wanted<'_>| {
         let rows = from_gateway(client, "runs", "text", "", wanted).await?;
         if let (Wanted::Newest, Some(newest)) = (wanted, rows.first()) {
-            let text = |name: &str| newest.get(name).and_then(Value::as_str).unwrap_or_default();
-            let (run, owner) = (text("tool_run_id"), text("principal_id"));
+            let (run, owner) = (text(newest, "tool_run_id"), text(newest, "principal_id"));
             show::note(show::printable(&format!("last: run {run} of `{owner}`")));
         }
         Ok(rows)

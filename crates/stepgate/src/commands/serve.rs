@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::gateway::Gateway;
 use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
-use crate::show;
+use crate::show::{self, GOOD};
 use supervisor::State;
 
 pub(super) async fn serve(data: &DataDir, args: ServeArgs) -> anyhow::Result<u8> {
@@ -106,14 +106,12 @@ fn greet(url: &str, asked: &str, root: &Path, operator: &Path, agent: &Path) -> 
         "args": { "path": "/sandbox/" },
     });
     show::say(format!(
-        "{}stepgate{:#} listens on {url}\n\
+        "{GOOD}stepgate{GOOD:#} listens on {url}\n\
          data     {}\n\
          tokens   {}\n         {}\n\
          console  {asked}/\n\
          try      curl -s {asked}/v1/steps -H \"Authorization: Bearer $(cat {})\" -d '{proposal}'\n\
          stop     Ctrl-C",
-        show::GOOD,
-        show::GOOD,
         root.display(),
         operator.display(),
         agent.display(),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::http::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use stepgate_core::ids::ApprovalId;
 use stepgate_core::ports::World;
 use stepgate_gateway::world::RealWorld;
@@ -21,7 +21,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
 use super::decide::{Decision, standing};
-use super::{approvals, times};
+use super::{approvals, text, times};
 use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show::Times;
@@ -123,7 +123,7 @@ impl Top {
     async fn read(&mut self, id: ApprovalId) -> anyhow::Result<String> {
         let path = format!("/v1/approvals/{id}");
         let approval = self.operator.get(&path).await?;
-        if approval.get("status").and_then(Value::as_str) != Some("pending") {
+        if text(&approval, "status") != "pending" {
             bail!("approval {id} no longer waits");
         }
         let block = approvals::block(&approval, self.times.moved_to(RealWorld.now()));
@@ -140,9 +140,8 @@ impl Top {
         let note = Some(note).filter(|note| !note.is_empty());
         let body = json!({ "note": note });
         let decided = self.operator.ask(Method::POST, &path, Some(&body)).await?.json()?;
-        let text = |pointer: &str| decided.pointer(pointer).and_then(Value::as_str);
-        let status = standing(text("/status").unwrap_or_default().to_owned());
-        Ok(format!("{status}: {id}, run {}", text("/tool_run_id").unwrap_or_default()))
+        let status = standing(text(&decided, "status").to_owned());
+        Ok(format!("{status}: {id}, run {}", text(&decided, "tool_run_id")))
     }
 }
 

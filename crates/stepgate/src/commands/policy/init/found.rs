@@ -6,6 +6,7 @@ use stepgate_core::tool::ToolName;
 use stepgate_exec::servers::{ServerState, Servers};
 
 use crate::client::{Client, Role};
+use crate::commands::tools::path_of;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::start;
@@ -125,8 +126,7 @@ async fn of_gateway(client: &mut Client, config: &Config) -> anyhow::Result<Foun
             found.missing.push(unspellable(server, tool));
             continue;
         };
-        let path = format!("/v1/tools/{}", name.as_str().replace('/', "%2F"));
-        let definition = client.get(&path).await?;
+        let definition = client.get(&path_of(&name)).await?;
         let annotations = definition.get("present").and_then(|it| it.get("annotations"));
         let digest = text(tool, "definition_digest").and_then(|digest| digest.parse().ok());
         found.tools.push(FoundTool {
