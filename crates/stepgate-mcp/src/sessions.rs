@@ -7,7 +7,7 @@
 //! ```
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -28,7 +28,7 @@ use rmcp::transport::streamable_http_server::session::{
     SessionStoreError,
 };
 use stepgate_core::ids::{PrincipalId, SessionId};
-use stepgate_core::lock;
+use stepgate_core::lock::locked;
 
 use super::handler::VERSIONS;
 use super::{Shared, tasks};
@@ -179,10 +179,6 @@ impl Sessions {
         sessions
     }
 
-    fn order(&self) -> MutexGuard<'_, VecDeque<Known>> {
-        lock::locked(&self.order)
-    }
-
     async fn begin(
         &self,
         id: ClientSession,
@@ -208,7 +204,7 @@ impl Sessions {
         id: &ClientSession,
         principal_id: Option<PrincipalId>,
     ) -> Result<Option<ClientSession>, ServeFailure> {
-        let mut order = self.order();
+        let mut order = locked(&self.order);
         let excess = match order.len() < self.shared.settings.sessions_max {
             true => None,
             false => {
@@ -226,14 +222,14 @@ impl Sessions {
 
     /// Notes that the session is used now.
     fn use_now(&self, id: &ClientSession) {
-        if let Some(known) = self.order().iter_mut().find(|known| known.id == *id) {
+        if let Some(known) = locked(&self.order).iter_mut().find(|known| known.id == *id) {
             known.used = Instant::now();
         }
     }
 
     /// Sessions that were idle for at least this long.
     fn idle(&self, idle: Duration) -> Vec<ClientSession> {
-        let mut order = self.order();
+        let mut order = locked(&self.order);
         for known in order.iter_mut() {
             if self.shared.under_way.is_in_use(&known.id) {
                 known.used = Instant::now();
@@ -245,9 +241,9 @@ impl Sessions {
 
     async fn drop_session(&self, id: &ClientSession) {
         let was_here = self.local.sessions.read().await.contains_key(id);
-        self.order().retain(|known| known.id != *id);
+        locked(&self.order).retain(|known| known.id != *id);
         if was_here {
-            *lock::locked(&self.ending).entry(id.clone()).or_default() += 1;
+            *locked(&self.ending).entry(id.clone()).or_default() += 1;
         }
         self.shared.unanswered.ended(id);
         self.shared.streams.end(id);
@@ -257,7 +253,7 @@ impl Sessions {
 
     /// Called when the SDK notices the end of a session. False if this process dropped the session itself.
     fn is_news(&self, id: &ClientSession) -> bool {
-        let mut ending = lock::locked(&self.ending);
+        let mut ending = locked(&self.ending);
         let Some(count) = ending.get_mut(id) else { return true };
         *count -= 1;
         if *count == 0 {
