@@ -49,7 +49,7 @@ use std::fmt::Display;
 use anyhow::bail;
 use clap::CommandFactory;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use stepgate_core::failure::Outcome;
 use stepgate_core::ports::World;
 use stepgate_core::run::{Notice, Word};
@@ -342,6 +342,26 @@ fn print_list<T: Serialize, S: Display>(
         return show::say(nothing);
     }
     show::say(shown())
+}
+
+/// A proposal under an id of its own.
+fn proposal(action: &str, args: impl Serialize, reasoning: &str) -> Value {
+    json!({
+        "schema_version": "1.0.0",
+        "id": uuid::Uuid::new_v4(),
+        "reasoning": reasoning,
+        "action": action,
+        "args": args,
+    })
+}
+
+/// A word, quoted for a shell where it needs that.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
 }
 
 /// The exit code of a response received from a gateway.

@@ -12,14 +12,14 @@ use std::path::Path;
 
 use anyhow::Context;
 use axum::http::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 use stepgate_core::facts::FactNames;
 use stepgate_core::label::{Flow, Label};
 use stepgate_core::tool::{Mode, ToolName};
 use stepgate_gateway::control;
 use stepgate_policy::{Finding, Nameable, Severity, ToolShape};
 
-use super::{FAULT, number, print_one, rows, run, text};
+use super::{FAULT, number, print_one, proposal, quoted, rows, run, text};
 use crate::cli::{ExplainArgs, PolicyCommand};
 use crate::client::{Client, Role, encoded, parameter};
 use crate::config::Config;
@@ -144,7 +144,7 @@ fn shape(tool: &Value) -> Option<ToolShape> {
 async fn explain(data: &DataDir, args: &ExplainArgs) -> anyhow::Result<u8> {
     let tool = &args.tool;
     let arguments = match &args.args {
-        Some(json) => serde_json::from_str(json).context("--args is not JSON")?,
+        Some(json) => serde_json::from_str::<Value>(json).context("--args is not JSON")?,
         None => run::pairs(tool, &args.pairs)?,
     };
     let query = [
@@ -161,13 +161,7 @@ async fn explain(data: &DataDir, args: &ExplainArgs) -> anyhow::Result<u8> {
         parameter("opened", listed(&args.opened).as_ref()),
         parameter("shadow", args.shadow.then_some(&true)),
     ];
-    let proposal = json!({
-        "schema_version": "1.0.0",
-        "id": uuid::Uuid::new_v4(),
-        "reasoning": "what would be decided",
-        "action": tool,
-        "args": arguments,
-    });
+    let proposal = proposal(tool, arguments, "what would be decided");
     let mut client = Client::of(data, Role::Auditor).await?;
     let path = format!("/v1/policy/evaluate?{}", query.concat());
     let reply = client.ask(Method::POST, &path, Some(&proposal)).await?;

@@ -15,6 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
 use super::gateway::Gateway;
+use super::{proposal, quoted};
 use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
 use crate::show::{self, GOOD};
@@ -98,13 +99,7 @@ fn greet(url: &str, asked: &str, root: &Path, operator: &Path, agent: &Path) -> 
     let root = std::path::absolute(root)?;
     let agent = std::path::absolute(agent)?;
     let operator = std::path::absolute(operator)?;
-    let proposal = json!({
-        "schema_version": "1.0.0",
-        "id": uuid::Uuid::new_v4(),
-        "reasoning": "a first look",
-        "action": "LIST_FILES",
-        "args": { "path": "/sandbox/" },
-    });
+    let proposal = proposal("LIST_FILES", json!({ "path": "/sandbox/" }), "a first look");
     show::say(format!(
         "{GOOD}stepgate{GOOD:#} listens on {url}\n\
          data     {}\n\
@@ -115,15 +110,8 @@ fn greet(url: &str, asked: &str, root: &Path, operator: &Path, agent: &Path) -> 
         root.display(),
         operator.display(),
         agent.display(),
-        quoted(&agent),
+        quoted(&agent.display().to_string()),
     ))
-}
-
-/// A path, quoted as one word for a shell.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// The two signals that ask a process to end: SIGINT and SIGTERM.

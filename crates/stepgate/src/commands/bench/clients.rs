@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::measure::rate;
 use super::{Load, Run};
-use crate::start;
+use crate::{commands, start};
 
 /// Steps before the clock starts (warm-up).
 const WARM_UP_STEPS: usize = 64;
@@ -121,14 +121,7 @@ fn arguments(action: Action, client: usize) -> anyhow::Result<Value> {
 
 /// A proposal, as it is sent to the gate and to `POST /v1/steps`.
 pub(super) fn proposal(action: Action, args: Value) -> Vec<u8> {
-    let proposal = json!({
-        "schema_version": "1.0.0",
-        "id": Uuid::new_v4(),
-        "reasoning": REASONING,
-        "action": action.name(),
-        "args": args,
-    });
-    proposal.to_string().into_bytes()
+    commands::proposal(action.name(), args, REASONING).to_string().into_bytes()
 }
 
 /// Why a measured call is made.

@@ -14,6 +14,7 @@ use stepgate_policy::symbolic::{Example, World};
 use stepgate_policy::{Nameable, PolicySet, ToolShape};
 use stepgate_prove::{Prover, Solver, SolverSettings, on_thread};
 
+use super::{proposal, quoted};
 use crate::cli::ProgramArgs;
 use crate::config::Config;
 use crate::data_dir::DataDir;
@@ -136,25 +137,10 @@ fn repeated<'a>(
     }
 }
 
-/// A word for a shell.
-fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
-    match !text.is_empty() && text.chars().all(is_plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
-}
-
 /// An example for programs: what policies know, and the proposal.
 pub(super) fn object(subject: &Subject, example: &Example) -> Value {
     json!({
-        "proposal": {
-            "schema_version": "1.0.0",
-            "id": uuid::Uuid::new_v4(),
-            "reasoning": "an example of a proof",
-            "action": example.action,
-            "args": example.args,
-        },
+        "proposal": proposal(&example.action, &example.args, "an example of a proof"),
         "principal": example.principal,
         "groups": example.groups,
         "labels": example.labels,
