@@ -28,7 +28,6 @@ pub use key::ModelKey;
 
 /// Longest answer that is read, in bytes on the wire.
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Timeout for connecting.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 /// Backoff before the second try; it doubles with each later one.
 const BACK_OFF: Duration = Duration::from_millis(500);
@@ -209,7 +208,6 @@ fn note(completed: &Result<Completion, ModelError>) {
     }
 }
 
-/// Why a try failed.
 enum Trouble {
     /// A retry may help, after this pause where the endpoint asks for one.
     Again(String, Option<Duration>),

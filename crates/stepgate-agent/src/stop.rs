@@ -73,7 +73,6 @@ impl Code {
         Self::parse(&error.code)
     }
 
-    /// The error.
     pub(crate) fn error(self, message: impl Into<String>) -> InvokeError {
         InvokeError::new(self.as_str(), message)
     }

@@ -20,7 +20,6 @@ use stepgate_core::lock::locked;
 use super::Shared;
 use super::unanswered::{CallFingerprint, Stream};
 
-/// The delivery of one answer.
 pub(super) struct Delivery {
     shared: Arc<Shared>,
     /// The session of a client that made a handshake: it can resume a broken stream.
@@ -249,7 +248,6 @@ fn is_answer(piece: &Bytes) -> bool {
     })
 }
 
-/// The stream number in an event's id.
 fn stream_of(piece: &Bytes) -> Option<u64> {
     let mut lines = piece.split(|byte| *byte == b'\n');
     let id = lines.find_map(|line| line.strip_prefix(b"id:"))?;

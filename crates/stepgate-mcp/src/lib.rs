@@ -69,7 +69,6 @@ pub(crate) const SESSION_HEADER: &str = "mcp-session-id";
 /// Marks a message that came over stdio, where no headers repeat arguments.
 const BRIDGE_HEADER: &str = "stepgate-bridge";
 
-/// The loopback origins, with any port.
 const LOOPBACK_ORIGINS: [&str; 6] = [
     "http://localhost:*",
     "http://127.0.0.1:*",
@@ -79,7 +78,6 @@ const LOOPBACK_ORIGINS: [&str; 6] = [
     "https://[::1]:*",
 ];
 
-/// Most ended sessions that are remembered.
 const ENDED_MAX: usize = 1000;
 
 /// Most approvals, newest first, whose runs are examined when the gateway starts.

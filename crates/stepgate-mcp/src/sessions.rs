@@ -43,7 +43,6 @@ const LOOKS_PER_IDLE: u32 = 4;
 const LOOK_PAUSE_MIN: Duration = Duration::from_millis(10);
 const LOOK_PAUSE_MAX: Duration = Duration::from_secs(15);
 
-/// The gate's session of a client session.
 pub(super) fn session_of(name: &str) -> Option<SessionId> {
     name.split('.').next()?.parse().ok()
 }
@@ -66,7 +65,6 @@ impl ClientAbilities {
         }
     }
 
-    /// The name of a session with this client.
     fn name(&self, session_id: SessionId) -> String {
         let flag = |is_set, letter| if is_set { letter } else { "" };
         let (pages, tasks) = (flag(self.opens_pages, "u"), flag(self.knows_tasks, "t"));
@@ -113,7 +111,6 @@ fn negotiated(asked: &ProtocolVersion) -> ProtocolVersion {
 #[derive(Clone, Debug)]
 pub(super) struct RequestInfo {
     pub(super) principal_id: PrincipalId,
-    /// The session that a handshake opens.
     pub(super) opening: Option<(SessionId, ClientAbilities)>,
     /// Whether it came over stdio, where no headers repeat arguments.
     pub(super) is_bridged: bool,
@@ -121,13 +118,11 @@ pub(super) struct RequestInfo {
     pub(super) failure: Arc<OnceLock<ServeFailure>>,
 }
 
-/// Why a request cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServeFailure {
     /// The stream to resume is gone. The SDK would answer with a stream that ends at once, and some clients would
     /// reconnect forever.
     Gone,
-    /// Every session is in use.
     Full,
 }
 
@@ -220,14 +215,12 @@ impl Sessions {
         Ok(excess)
     }
 
-    /// Notes that the session is used now.
     fn use_now(&self, id: &ClientSession) {
         if let Some(known) = locked(&self.order).iter_mut().find(|known| known.id == *id) {
             known.used = Instant::now();
         }
     }
 
-    /// Sessions that were idle for at least this long.
     fn idle(&self, idle: Duration) -> Vec<ClientSession> {
         let mut order = locked(&self.order);
         for known in order.iter_mut() {

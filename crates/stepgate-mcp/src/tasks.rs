@@ -18,19 +18,16 @@ use super::{Shared, result};
 /// How often a client should poll.
 const POLL_INTERVAL_MS: u64 = 1000;
 
-/// Whether a client supports tasks.
 pub(super) fn is_declared(extensions: &ExtensionCapabilities) -> bool {
     extensions.contains_key(TASKS_EXTENSION_ID)
 }
 
-/// Declares that this server supports tasks.
 pub(super) fn with(mut capabilities: ServerCapabilities) -> ServerCapabilities {
     let extensions = capabilities.extensions.get_or_insert_default();
     extensions.insert(TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
     capabilities
 }
 
-/// The task of a run that is not over.
 pub(super) async fn created(shared: &Shared, answer: &Answer) -> Result<CreateTaskResult, Fault> {
     let known = shared.service.gate.store.recall(answer.run_id).await?;
     let task = match &known {

@@ -52,7 +52,6 @@ fn is_unkeyed(id: &str) -> bool {
         .is_ok_and(|id| id.get_version_num() == 8 && id.as_bytes().starts_with(&MARK))
 }
 
-/// The calls whose answer was not delivered.
 pub(super) struct Unanswered {
     /// In the order in which they were added.
     calls: Mutex<VecDeque<Waiting>>,
@@ -122,7 +121,6 @@ impl Unanswered {
         locked(&self.calls).retain(|call| !call.is(sameness, proposal_id));
     }
 
-    /// Takes the oldest equal call, if there is one.
     pub(super) fn take(&self, sameness: CallFingerprint) -> Option<ProposalId> {
         Some(self.take_first(|call| call.sameness == sameness)?.proposal_id)
     }

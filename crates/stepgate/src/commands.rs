@@ -71,10 +71,8 @@ use decide::Decision;
 /// The exit code of everything that is not an outcome.
 pub(crate) const FAULT: u8 = 1;
 
-/// The exit code of a run that waits for a person.
 const WAITING: u8 = 13;
 
-/// Runs a command, and returns its exit code.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     config::refuse_unknown_variables(std::env::vars_os().map(|(name, _)| name))?;
     let Cli { global, command } = cli;
@@ -286,7 +284,6 @@ fn refuse_missing(data: &DataDir, needs: Needs) -> anyhow::Result<()> {
     }
 }
 
-/// How this command shows times.
 fn times(global: &Global) -> Times {
     Times::at(RealWorld.now(), global.utc)
 }
@@ -372,7 +369,6 @@ fn exit_code_of(outcome: &str) -> Option<u8> {
     word.map(exit_code)
 }
 
-/// The exit code of a response.
 fn exit_code(word: Word) -> u8 {
     match word {
         Word::Outcome(Outcome::Success) => 0,

@@ -22,7 +22,6 @@ pub(crate) use restoring::{Extent, Staging};
 /// The file with this node's name.
 const NODE_ID: &str = "node_id";
 
-/// The paths in a data directory.
 #[derive(Clone)]
 pub(crate) struct DataDir {
     root: PathBuf,
@@ -52,7 +51,6 @@ impl DataDir {
         Self { root: root.to_owned(), global, secrets: Vec::new(), joined }
     }
 
-    /// The file with this node's name.
     pub(crate) fn node_file(&self) -> PathBuf {
         self.root.join(NODE_ID)
     }
@@ -74,7 +72,6 @@ impl DataDir {
         self.root.join("stepgate.sock")
     }
 
-    /// The configuration file, if there is one.
     pub(crate) fn config_file(&self) -> Option<PathBuf> {
         let inside = self.root.join("stepgate.toml");
         match &self.global.config {
@@ -134,7 +131,6 @@ pub(crate) fn create(directory: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// What an operator can do about an error.
 fn way_out(error: &io::Error) -> &'static str {
     if error.kind() == io::ErrorKind::StorageFull {
         "free some space on the disk, and start again"

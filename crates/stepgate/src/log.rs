@@ -26,7 +26,6 @@ use crate::timing::{self, Timing};
 const OWN_TARGETS: &str = "stepgate";
 /// Fields that a line of text always has, also where the sentence happens to contain their value.
 const ALWAYS: [&str; 2] = ["node", "request_id"];
-/// The field that holds the sentence.
 const MESSAGE: &str = "message";
 
 /// This node's name, where there may be others.
@@ -68,7 +67,6 @@ impl LogLevel {
     }
 }
 
-/// For whom lines of text are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
     /// A person who waits for a command to end.

@@ -63,7 +63,6 @@ impl Target {
         Ok(Self { path, partial, is_finished: false, _lock: lock })
     }
 
-    /// The path of a part of the backup.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.partial.join(name)
     }
@@ -73,7 +72,6 @@ impl Target {
         &self.partial
     }
 
-    /// Creates a directory of the backup.
     pub(crate) fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.at(name);
         let made = DirBuilder::new().mode(0o700).create(&path);

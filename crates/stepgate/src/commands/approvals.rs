@@ -27,7 +27,6 @@ pub(super) async fn approvals(data: &DataDir, args: ApprovalsArgs) -> anyhow::Re
     Ok(0)
 }
 
-/// The approvals that are asked for, newest first.
 async fn list(client: &mut Client, args: &ApprovalsArgs) -> anyhow::Result<Vec<Value>> {
     let status = Some(&args.status).filter(|status| *status != "all");
     let filter = parameter("status", status) + &parameter("principal", args.principal.as_ref());

@@ -29,7 +29,6 @@ use measure::Figure;
 
 /// With fewer clients, a round still takes so many steps.
 const STEPS_MIN: usize = 500;
-/// How often a second the progress bar is drawn.
 const DRAWS_HZ: u8 = 4;
 /// A column of the table: its head, and what it shows of a figure.
 type Column = (&'static str, fn(&Figure) -> String);
@@ -110,10 +109,8 @@ fn progress(run: Run, ways: usize) -> anyhow::Result<ProgressBar> {
     Ok(bar.with_style(ProgressStyle::with_template("{msg} {wide_bar} {percent} % {eta}")?))
 }
 
-/// What the clients propose.
 #[derive(Clone, Copy)]
 enum Load {
-    /// One action, repeated.
     Only(Action),
     /// A typical agent: think, list, read and write in turn.
     Mix,
@@ -141,11 +138,9 @@ impl Load {
     }
 }
 
-/// How the steps reach the gate.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Way {
-    /// By a call in this process.
     Process,
     /// `POST /v1/steps`, over TCP.
     Http,
@@ -156,7 +151,6 @@ enum Way {
 impl Way {
     const ALL: [Self; 3] = [Self::Process, Self::Http, Self::Mcp];
 
-    /// The ways that were named, each once.
     fn of(named: &[Via]) -> Vec<Self> {
         let is_named = |way: &Self| {
             named.iter().any(|via| match via {
@@ -177,7 +171,6 @@ impl Way {
         }
     }
 
-    /// Real steps through a real gate.
     async fn steps(self, data: DataDir, run: Run, progress: &ProgressBar) -> anyhow::Result<Real> {
         match self {
             Self::Process => process::steps(data, run, progress).await,
@@ -187,7 +180,6 @@ impl Way {
     }
 }
 
-/// The size of a measurement.
 #[derive(Clone, Copy)]
 struct Run {
     load: Load,

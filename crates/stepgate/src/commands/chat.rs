@@ -88,7 +88,6 @@ struct Chat {
     unanswered: Option<(String, Value)>,
 }
 
-/// How a turn ended.
 enum Ended {
     Answered,
     Failed,
@@ -279,7 +278,6 @@ impl Chat {
     }
 }
 
-/// The session and the turn that an event names.
 fn place(data: &Value) -> Option<(String, String)> {
     let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::to_owned);
     text("sessionId").zip(text("turnId"))

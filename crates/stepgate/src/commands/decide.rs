@@ -58,7 +58,6 @@ pub(super) async fn decide(
     Ok(if is_refused { FAULT } else { 0 })
 }
 
-/// The approvals that are named, each once.
 async fn found(
     client: &mut Client,
     named: &[Named<ApprovalId>],

@@ -27,7 +27,6 @@ use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::{otlp, settings, show, start, store};
 
-/// Most runs that one check lists.
 const NAMED_MAX: usize = 20;
 
 #[derive(Serialize)]
@@ -269,7 +268,6 @@ async fn off_now(data: &DataDir, config: &Config) -> anyhow::Result<Vec<String>>
     Ok(off)
 }
 
-/// The store, if there is one.
 async fn store_of(data: &DataDir) -> anyhow::Result<Option<Arc<dyn Store>>> {
     let is_elsewhere = data.store_url(&data.load_config()?)?.is_some();
     match is_elsewhere || data.database().exists() {

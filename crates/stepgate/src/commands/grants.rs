@@ -43,7 +43,6 @@ pub(super) async fn grants(data: &DataDir, args: GrantsArgs) -> anyhow::Result<u
     Ok(0)
 }
 
-/// A grant, with what it covers spelled out.
 fn block(grant: &Value, times: Times) -> String {
     let head = format!(
         "{}  {}  {} by {}, {} of {} used, until {}, granted by {} {}",
@@ -78,7 +77,6 @@ fn grant_end(grant: &Value, times: Times) -> String {
     end.parse().map_or_else(|_| end.to_owned(), |end| times.to_come(end))
 }
 
-/// What an argument must be, in words.
 fn spelled_out(name: &str, condition: &Condition) -> String {
     match condition {
         Condition::Equals(value) => format!("{name} is exactly {value}"),

@@ -48,7 +48,6 @@ fn over_http(data: &DataDir) -> anyhow::Result<Way> {
     Ok(Way::Http { url, token })
 }
 
-/// For this program, started by the client.
 fn as_program(data: &DataDir) -> anyhow::Result<Way> {
     let rooted = |path: &Path| anyhow::Ok(path::absolute(path)?.to_string_lossy().into_owned());
     let mut args = match (&data.global.url, &data.global.token_file) {
@@ -67,29 +66,23 @@ fn as_program(data: &DataDir) -> anyhow::Result<Way> {
     Ok(Way::Stdio { program: std::env::current_exe()?, args })
 }
 
-/// How a client connects to the gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Way {
-    /// To a running gateway.
     Http {
         /// The gateway's address, such as `http://127.0.0.1:7420`.
         url: String,
         /// Where the token is, in words for a person.
         token: String,
     },
-    /// By starting a program.
     Stdio {
-        /// This program.
         program: PathBuf,
         /// Its arguments, with absolute paths: a client starts programs in any directory.
         args: Vec<String>,
     },
 }
 
-/// What to write, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Snippet {
-    /// The configuration, to be written or merged.
     text: String,
     /// What a person does with it, line by line.
     advice: Vec<String>,
@@ -104,7 +97,6 @@ impl Client {
         }
     }
 
-    /// The configuration for this client.
     fn snippet(self, way: &Way) -> Snippet {
         let text = match self {
             Self::Codex => codex(way),

@@ -83,7 +83,6 @@ fn line(finding: &Finding) -> String {
     format!("{style}{}:{style:#} {words}", finding.severity.as_str())
 }
 
-/// The names of facts that policies can name.
 pub(super) fn names(config: &Config) -> anyhow::Result<FactNames> {
     Ok(config.facts()?.names(&config.groups()?))
 }

@@ -70,7 +70,6 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs) -> anyhow::Result
     Ok(0)
 }
 
-/// A database that contains the backup.
 enum Filled {
     /// Filled by this restore, in a transaction: not visible to other connections yet.
     Now(Restoring),

@@ -62,7 +62,6 @@ impl Standing {
         Ok((client, id))
     }
 
-    /// Lifts the one that is meant.
     pub(super) async fn lift(
         &self,
         data: &DataDir,

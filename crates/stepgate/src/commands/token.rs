@@ -68,7 +68,6 @@ async fn revoke(data: &DataDir, named: &Named<ArtifactId>) -> anyhow::Result<()>
     show::say(format!("revoked {id}"))
 }
 
-/// The token that is meant, and whose it is.
 async fn meant(
     client: &mut Client,
     named: &Named<ArtifactId>,

@@ -54,7 +54,6 @@ pub(super) async fn tools(data: &DataDir, command: Option<ToolsCommand>) -> anyh
     Ok(0)
 }
 
-/// The path of a tool's definition.
 pub(super) fn path_of(name: &ToolName) -> String {
     format!("/v1/tools/{}", name.as_str().replace('/', "%2F"))
 }

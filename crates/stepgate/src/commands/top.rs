@@ -29,9 +29,7 @@ use feed::{Feed, Snapshot};
 use screen::Screen;
 use view::{Act, View};
 
-/// How often the gateway is asked.
 const EVERY: Duration = Duration::from_secs(1);
-/// Longest wait for an answer.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
 pub(super) async fn top(data: &DataDir) -> anyhow::Result<u8> {
@@ -76,7 +74,6 @@ pub(super) async fn top(data: &DataDir) -> anyhow::Result<u8> {
     }
 }
 
-/// What follows from a key.
 enum Next {
     Go,
     Leave,

@@ -18,7 +18,6 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Begins with the next event.
     pub(super) async fn begin(data: &DataDir) -> anyhow::Result<Self> {
         let elsewhere = async || Client::elsewhere(data, Role::Auditor).await;
         let (Some(mut stream), Some(client)) = (elsewhere().await?, elsewhere().await?) else {

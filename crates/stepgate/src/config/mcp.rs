@@ -14,7 +14,6 @@ use super::servers::ServerConfig;
 const WAIT_CEILING_MS: u64 = 60 * 60 * 1000;
 /// Longest time that an unanswered call can be joined, and that a session is kept: a day.
 const KEEP_CEILING_MS: u64 = 24 * 60 * 60 * 1000;
-/// Most sessions.
 const SESSIONS_CEILING: usize = 100_000;
 
 /// The MCP interface.

@@ -30,7 +30,6 @@ pub(crate) struct RequestsConfig {
 }
 
 impl RequestsConfig {
-    /// The principals.
     pub(super) fn tellers(&self) -> anyhow::Result<BTreeSet<PrincipalId>> {
         let tellers = self.told_by.iter().map(|name| PrincipalId::parse(name));
         tellers.collect::<Result<_, _>>().context("requests.told_by is not valid")

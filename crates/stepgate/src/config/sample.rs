@@ -19,7 +19,6 @@ const HEAD: &str = "\
 /// What stands for a name that the operator chooses.
 const NAME: &str = "NAME";
 
-/// The sample, as TOML.
 pub(crate) fn sample() -> anyhow::Result<String> {
     let schema = serde_json::to_value(schemars::schema_for!(Config))?;
     let (sample, mut text) = (Sample { schemas: Schemas { root: &schema } }, HEAD.to_owned());

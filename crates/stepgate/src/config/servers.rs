@@ -18,9 +18,7 @@ use super::secret::{Beside, SecretConfig};
 
 /// Longest time that a call may take: a day.
 const TIMEOUT_CEILING_MS: u64 = 24 * 60 * 60 * 1000;
-/// Most calls at the same time.
 const CONCURRENCY_CEILING: usize = 1024;
-/// Longest result.
 const OUTPUT_BYTES_CEILING: usize = 64 * 1024 * 1024;
 
 /// One tool server.
@@ -194,7 +192,6 @@ pub(crate) fn specs(
 }
 
 impl ServerConfig {
-    /// Whether its tools have their own names over MCP.
     pub(crate) fn has_own_names(&self) -> bool {
         self.own_names
     }
@@ -268,7 +265,6 @@ impl ServerConfig {
         of_tools.chain([&self.redacted, &self.erasable]).flatten().any(|names| !names.is_empty())
     }
 
-    /// What holds for all of its tools.
     fn defaults(&self) -> ToolConfig {
         ToolConfig {
             mode: self.mode,

@@ -27,7 +27,6 @@ const OVER: &str = ".restoring-over";
 /// them into the restored one.
 const BESIDE_DATABASE: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// How much of a backup is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// Everything, into an empty directory.
@@ -49,7 +48,6 @@ impl Extent {
 pub(crate) struct Staging {
     root: PathBuf,
     extent: Extent,
-    /// What is already moved into place.
     placed: Vec<PathBuf>,
     was_made: bool,
     was_interrupted: bool,

@@ -18,7 +18,6 @@ use super::{DIM, printable, say, shortened, status};
 const TEXT_CHARS_MAX: usize = 400;
 const DIGEST_CHARS: usize = 12;
 
-/// Prints the run for a person.
 pub(crate) fn print(dossier: &Dossier, need: Option<&NeedObject>) -> anyhow::Result<()> {
     let body = dossier.record.as_ref().map(|(record, _)| record.body()).transpose();
     let body = body.map_err(anyhow::Error::msg)?;

@@ -58,7 +58,6 @@ impl Subject {
         world.map_err(|error| anyhow!(error))
     }
 
-    /// Says which tools nothing is proven about.
     pub(super) fn note_left_out(world: &World<'_>) {
         const SHOWN_MAX: usize = 8;
         let names = world.left_out();
@@ -98,7 +97,6 @@ impl Subject {
         proven.and_then(|proven| proven).map_err(|error: String| anyhow!(error))
     }
 
-    /// The command that explains an example.
     pub(super) fn explain(&self, example: &Example) -> String {
         let Example { principal, groups, labels, reads, windows, action, args, .. } = example;
         let mut words = vec![format!("stepgate policy explain {}", quoted(action))];

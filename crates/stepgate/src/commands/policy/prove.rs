@@ -12,7 +12,6 @@ use crate::cli::{ClaimArgs, ProveCommand, SolverArgs};
 use crate::data_dir::DataDir;
 use crate::show;
 
-/// The exit code where a claim does not hold.
 const REFUTED: u8 = 16;
 
 pub(super) async fn prove(data: &DataDir, command: ProveCommand) -> anyhow::Result<u8> {
@@ -77,7 +76,6 @@ fn asked(prover: &Prover) -> String {
     format!("{} questions to {}", solver.asked(), show::printable(solver.version()))
 }
 
-/// The claim in words.
 fn claimed(kind: ClaimKind, args: &ClaimArgs) -> String {
     let servers = args.server.iter().map(|name| format!("the server {name}"));
     let of: Vec<String> = args.tool.iter().cloned().chain(servers).collect();

@@ -29,7 +29,6 @@ const NOTE_CHARS_MAX: usize = 1000;
 const HEAD_ROWS: usize = 4;
 const FOOT_ROWS: usize = 1;
 
-/// What the program shall do after a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Nothing,
@@ -44,12 +43,9 @@ pub(super) enum Act {
     },
 }
 
-/// The whole state.
 pub(super) struct View {
-    /// Which gateway.
     pub(super) place: String,
     pub(super) snapshot: Snapshot,
-    /// What came of the last decision.
     pub(super) said: String,
     /// Why what is shown is not what waits now.
     pub(super) trouble: Option<String>,
@@ -71,7 +67,6 @@ struct Shown {
     text: String,
     /// The decision that is asked for; none where the person only looks.
     question: Option<Question>,
-    /// Lines above the screen.
     scroll: usize,
 }
 
@@ -165,7 +160,6 @@ impl View {
         Act::Nothing
     }
 
-    /// The lines of a screen of this size.
     pub(super) fn lines(&mut self, now: Timestamp, columns: usize, rows: usize) -> Vec<String> {
         let page_rows = rows.saturating_sub(HEAD_ROWS + FOOT_ROWS);
         let mut lines = self.head(now, columns);

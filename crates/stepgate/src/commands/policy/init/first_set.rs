@@ -12,20 +12,17 @@ use stepgate_policy::{Checked, DEFAULTS, FIRST, Nameable, Severity};
 use super::super::line;
 use crate::show;
 
-/// A directory for the first policies.
 pub(super) struct FirstSet {
     pub(super) directory: PathBuf,
     pub(super) standing: Standing,
 }
 
-/// What is in the directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Nothing: the directory is missing.
     Missing,
     /// Only files that are as Stepgate wrote them. These are not of the first set.
     Ours(BTreeSet<String>),
-    /// The first set.
     Complete,
     /// Policies that a person wrote. They are never touched.
     Own,
@@ -86,7 +83,6 @@ impl FirstSet {
         Ok(())
     }
 
-    /// Writes the set.
     pub(super) fn write(&self) -> anyhow::Result<()> {
         let written = match &self.standing {
             Standing::Missing => {

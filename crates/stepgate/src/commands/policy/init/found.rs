@@ -11,7 +11,6 @@ use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::start;
 
-/// A tool as its server describes it.
 pub(super) struct FoundTool {
     pub(super) name: ToolName,
     pub(super) description: Option<String>,
@@ -23,7 +22,6 @@ pub(super) struct FoundTool {
 }
 
 impl FoundTool {
-    /// The names of its arguments.
     pub(super) fn arguments(&self) -> impl Iterator<Item = &str> {
         let properties = self.input_schema.get("properties").and_then(Value::as_object);
         properties.into_iter().flat_map(|it| it.keys().map(String::as_str))
@@ -49,10 +47,8 @@ impl Hints {
     }
 }
 
-/// What the servers have.
 #[derive(Default)]
 pub(super) struct Found {
-    /// By name.
     pub(super) tools: Vec<FoundTool>,
     /// Servers whose tools are not known, and tools that have no name that a proposal can spell, with the reason.
     pub(super) missing: Vec<String>,
