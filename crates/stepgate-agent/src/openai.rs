@@ -18,6 +18,7 @@ use async_trait::async_trait;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url, redirect};
 use stepgate_core::spans::MODEL;
+use stepgate_core::text::with_causes;
 use tokio::time::timeout;
 use tracing::{Span, field, instrument};
 
@@ -295,14 +296,7 @@ fn beginning(text: &str) -> String {
 
 /// The error and its causes, without the URL, which can contain a secret.
 fn without_url(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(next) = cause {
-        text.push_str(&format!(": {next}"));
-        cause = next.source();
-    }
-    text
+    with_causes(&error.without_url())
 }
 
 #[cfg(test)]
