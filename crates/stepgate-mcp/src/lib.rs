@@ -297,10 +297,7 @@ impl Door {
 /// every port of the loopback names. With DNS rebinding a page still has its own name as origin, so it is refused.
 /// A page on another local port has no token, and gets none here.
 fn origins(settings: &McpSettings, public_url: &PublicUrl) -> Vec<String> {
-    let local = match public_url.is_loopback() {
-        true => LOOPBACK_ORIGINS.as_slice(),
-        false => &[],
-    };
+    let local = if public_url.is_loopback() { LOOPBACK_ORIGINS.as_slice() } else { &[] };
     let local = local.iter().map(|origin| (*origin).to_owned());
     let configured = settings.allowed_origins.iter().cloned();
     [public_url.with_port()].into_iter().chain(local).chain(configured).collect()

@@ -68,10 +68,7 @@ pub(super) async fn own(
     let run_id: RunId = task_id.parse().map_err(|_| unknown())?;
     let known = shared.service.gate.store.recall(run_id).await;
     let known = known.map_err(|error| fault(error.into()))?.ok_or_else(unknown)?;
-    match known.run.arrival.principal_id == asker.principal_id {
-        true => Ok(known),
-        false => Err(unknown()),
-    }
+    if known.run.arrival.principal_id == asker.principal_id { Ok(known) } else { Err(unknown()) }
 }
 
 fn task(known: &Recollection) -> Task {

@@ -20,10 +20,7 @@ const TOKEN_VARIABLE: &str = "STEPGATE_TOKEN";
 
 /// Prints the configuration to standard output, and what to do with it to standard error.
 pub(super) fn config(data: &DataDir, client: Client, stdio: bool) -> anyhow::Result<u8> {
-    let way = match client.speaks_http() && !stdio {
-        true => over_http(data)?,
-        false => as_program(data)?,
-    };
+    let way = if client.speaks_http() && !stdio { over_http(data)? } else { as_program(data)? };
     let snippet = client.snippet(&way);
     snippet.advice.into_iter().for_each(show::note);
     show::plain(snippet.text)?;

@@ -139,8 +139,5 @@ fn standing(directory: &Path) -> io::Result<Standing> {
     let is_of_set = |name: &str| FIRST.iter().any(|(ours, _)| *ours == name);
     let is_complete = FIRST.iter().all(|(name, _)| there.contains(*name));
     there.retain(|name| !is_of_set(name));
-    Ok(match is_complete && there.is_empty() {
-        true => Standing::Complete,
-        false => Standing::Ours(there),
-    })
+    Ok(if is_complete && there.is_empty() { Standing::Complete } else { Standing::Ours(there) })
 }
