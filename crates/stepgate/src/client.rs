@@ -225,7 +225,7 @@ impl Client {
     /// Where the connection goes; none for this process.
     fn target(&self) -> Option<&Target> {
         match &self.door {
-            Door::Wire(connection) => Some(connection.target()),
+            Door::Wire(connection) => Some(&connection.target),
             Door::Here(_) => None,
         }
     }

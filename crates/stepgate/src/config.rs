@@ -550,7 +550,7 @@ impl Config {
 
     /// The server whose tools keep their own names over MCP.
     pub(crate) fn own_names(&self) -> Option<String> {
-        let own = self.servers.iter().find(|(_, server)| server.has_own_names());
+        let own = self.servers.iter().find(|(_, server)| server.own_names);
         own.map(|(name, _)| name.clone())
     }
 

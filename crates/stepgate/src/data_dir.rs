@@ -98,16 +98,11 @@ impl DataDir {
         std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned())
     }
 
-    /// Free space on the volume of the directory, even if the directory does not exist yet.
-    pub(crate) fn free_bytes(&self) -> io::Result<u64> {
-        disk::free_bytes(&self.root)
-    }
-
     /// Adds the most likely cause of a fault if the disk is full: the fault's own text may name only the file that
     /// could not grow.
     pub(crate) fn explain(&self, fault: anyhow::Error) -> anyhow::Error {
         const FREE_BYTES_MIN: u64 = 1024 * 1024;
-        match self.free_bytes() {
+        match disk::free_bytes(&self.root) {
             Ok(free) if free < FREE_BYTES_MIN => fault.context(format!(
                 "the disk that holds `{}` is full: free some space, and ask again",
                 self.root.display()

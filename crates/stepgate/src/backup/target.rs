@@ -67,11 +67,6 @@ impl Target {
         self.partial.join(name)
     }
 
-    /// The temporary directory in which the backup is made.
-    pub(crate) fn partial(&self) -> &Path {
-        &self.partial
-    }
-
     pub(crate) fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.at(name);
         let made = DirBuilder::new().mode(0o700).create(&path);

@@ -49,10 +49,7 @@ pub(super) async fn list(data: &DataDir, followers: Vec<Follower<'_>>) -> anyhow
             error.map_or_else(|| Cell::plain("-"), Cell::alarming),
         ]);
     }
-    match json {
-        true => Ok(()),
-        false => show::say(table),
-    }
+    if json { Ok(()) } else { show::say(table) }
 }
 
 async fn waiting(

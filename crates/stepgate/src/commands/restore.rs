@@ -94,7 +94,7 @@ impl Filled {
                 bar.finish_and_clear();
                 Ok(Self::Now(restoring))
             }
-            Err(error @ BackupError::NotEmpty { .. }) if staging.was_interrupted() => {
+            Err(error @ BackupError::NotEmpty { .. }) if staging.was_interrupted => {
                 let store = PostgresStore::open_read_only(url, options).await?;
                 match ends_at(&verify::verify(&store, &[], |_| ()).await?, heads) {
                     true => Ok(Self::Before(store)),

@@ -79,7 +79,7 @@ pub(crate) struct ServerConfig {
     /// The texts in results of its tools whose addresses may be opened, as JSON Pointers with `*`.
     links: Option<Vec<String>>,
     /// Whether its tools have their own names over MCP, without the server's; one server's may.
-    own_names: bool,
+    pub(super) own_names: bool,
     /// Whether nothing starts without this server, and without each of its tools that has a mode. Otherwise
     /// what is away or cannot be used is off, and the rest serves.
     required: bool,
@@ -192,10 +192,6 @@ pub(crate) fn specs(
 }
 
 impl ServerConfig {
-    pub(crate) fn has_own_names(&self) -> bool {
-        self.own_names
-    }
-
     /// Whether it is never started.
     pub(crate) fn is_off(&self) -> bool {
         self.mode == Some(ModeConfig::Off)

@@ -50,7 +50,8 @@ pub(crate) struct Staging {
     extent: Extent,
     placed: Vec<PathBuf>,
     was_made: bool,
-    was_interrupted: bool,
+    /// Whether an earlier restore into the same place was interrupted.
+    pub(crate) was_interrupted: bool,
     is_finished: bool,
     _lock: Lock,
 }
@@ -111,11 +112,6 @@ impl DataDir {
 impl Staging {
     fn path(&self) -> PathBuf {
         self.root.join(self.extent.staging())
-    }
-
-    /// Whether an earlier restore into the same place was interrupted.
-    pub(crate) fn was_interrupted(&self) -> bool {
-        self.was_interrupted
     }
 
     /// The path of a part before it is moved into place.
