@@ -184,6 +184,13 @@ impl Client {
         Ok(connection.map(|connection| Self { door: Door::Wire(connection), who }))
     }
 
+    /// The same, where there must be one.
+    pub(crate) async fn serving(data: &DataDir, role: Role) -> anyhow::Result<Self> {
+        Self::elsewhere(data, role).await?.context(
+            "no process serves this directory: start `stepgate serve`, or name a gateway with --url",
+        )
+    }
+
     /// A client of the gateway at a URL, with an agent's token.
     pub(crate) async fn of_agent_at(url: &str, token: &str) -> anyhow::Result<Self> {
         let connection = Connection::open(Target::url(url, token)?).await?;

@@ -33,14 +33,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
 pub(super) async fn top(data: &DataDir) -> anyhow::Result<u8> {
-    let elsewhere = async |role| Client::elsewhere(data, role).await;
-    let (Some(reader), Some(operator)) =
-        (elsewhere(Role::Auditor).await?, elsewhere(Role::Operator).await?)
-    else {
-        bail!(
-            "no process serves this directory: start `stepgate serve`, or name a gateway with --url"
-        );
-    };
+    let reader = Client::serving(data, Role::Auditor).await?;
+    let operator = Client::serving(data, Role::Operator).await?;
     let mut signals = Signals::listen()?;
     let place = data.global.url.clone().unwrap_or_else(|| data.root().display().to_string());
     let mut top = Top { view: View::new(place), operator, times: times(&data.global) };
