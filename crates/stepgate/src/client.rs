@@ -51,7 +51,7 @@ impl Reply {
     pub(crate) async fn read(response: Response<Body>) -> anyhow::Result<Self> {
         let (parts, body) = response.into_parts();
         let body = body.collect().await.context("the answer broke off")?.to_bytes();
-        let run_id = run_of(&parts.headers);
+        let run_id = parts.headers.get(RUN_HEADER).and_then(|id| id.to_str().ok()?.parse().ok());
         Ok(Self { status: parts.status, run_id, headers: parts.headers, body })
     }
 
@@ -324,10 +324,6 @@ impl Client {
         }
         Ok(sse::Events::new(response.into_body()))
     }
-}
-
-fn run_of(headers: &HeaderMap) -> Option<RunId> {
-    headers.get(RUN_HEADER)?.to_str().ok()?.parse().ok()
 }
 
 /// A parameter of a query, with its `&`; empty where there is no value.

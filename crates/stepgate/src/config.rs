@@ -505,7 +505,7 @@ impl Config {
             sandbox,
             schedule: Schedule::new(windows),
             detectors,
-            directories: origin::checked(&self.directory)?,
+            directories: origin::directories(&self.directory, None)?,
             tellers: self.requests.tellers()?,
             ..FactSources::default()
         })

@@ -157,7 +157,7 @@ pub(crate) fn gateway(data: &DataDir, config: &Config, wait: Duration) -> anyhow
         extensions: config.extensions(),
         groups: config.groups()?,
         facts: FactSources {
-            directories: origin::read(&config.directory, &data.base())?,
+            directories: origin::directories(&config.directory, Some(&data.base()))?,
             ..config.facts()?
         },
     })

@@ -89,10 +89,8 @@ impl View {
         let at = self.position();
         self.trouble = None;
         self.snapshot = snapshot;
-        let waiting = &self.snapshot.waiting;
-        if !waiting.iter().any(|it| Some(it.id) == self.selected) {
-            let at = at.min(waiting.len().saturating_sub(1));
-            self.selected = waiting.get(at).map(|it| it.id);
+        if !self.snapshot.waiting.iter().any(|it| Some(it.id) == self.selected) {
+            self.select(at);
         }
     }
 
@@ -246,12 +244,8 @@ impl Shown {
             (Key::Char('t'), Some(question)) => question.is_writing = true,
             (Key::Char('n'), Some(_)) | (Key::Escape | Key::Char('q'), _) => return None,
             (Key::Enter, None) => return None,
-            (Key::Char('a'), None) => {
-                return Some(Act::Open(self.id, Some(Decision::Approve)));
-            }
-            (Key::Char('d'), None) => {
-                return Some(Act::Open(self.id, Some(Decision::Deny)));
-            }
+            (Key::Char('a'), None) => return Some(Act::Open(self.id, Some(Decision::Approve))),
+            (Key::Char('d'), None) => return Some(Act::Open(self.id, Some(Decision::Deny))),
             (Key::Up | Key::Char('k'), _) => self.scroll = self.scroll.saturating_sub(1),
             (Key::Down | Key::Char('j'), _) => self.scroll += 1,
             (Key::PageUp, _) => self.scroll = self.scroll.saturating_sub(page_rows),
