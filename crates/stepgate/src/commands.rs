@@ -363,10 +363,7 @@ fn quoted(text: &str) -> String {
 
 /// The exit code of a response received from a gateway.
 fn exit_code_of(outcome: &str) -> Option<u8> {
-    let outcomes = Outcome::ALL.map(Word::Outcome);
-    let notices = [Notice::ApprovalRequired, Notice::InProgress].map(Word::Notice);
-    let word = outcomes.into_iter().chain(notices).find(|word| word.as_str() == outcome);
-    word.map(exit_code)
+    Word::ALL.into_iter().find(|word| word.as_str() == outcome).map(exit_code)
 }
 
 fn exit_code(word: Word) -> u8 {

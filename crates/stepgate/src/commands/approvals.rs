@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use serde_json::{Map, Value};
+use stepgate_core::action::proposed_name;
 use stepgate_core::event::EventType;
 use stepgate_core::ids::{ApprovalId, PrincipalId};
 use stepgate_core::time::Timestamp;
@@ -96,17 +97,15 @@ const LONG_CHARS: usize = 200;
 pub(super) fn block(approval: &Value, times: Times) -> Option<String> {
     let text = |pointer: &str| approval.pointer(pointer).and_then(Value::as_str);
     let shown = |pointer: &str| text(pointer).map(show::printable);
-    let tool = match (text("/context/tool_server")?, shown("/context/tool_name")?) {
-        ("core", name) => name,
-        (server, name) => format!("{}.{name}", show::printable(server)),
-    };
+    let tool = proposed_name(text("/context/tool_server")?, text("/context/tool_name")?);
     Some(format!(
-        "{}  {}  asked {}, expires {}\n  who   {}\n  what  {tool}{}{}\n  why   {}{}{}",
+        "{}  {}  asked {}, expires {}\n  who   {}\n  what  {}{}{}\n  why   {}{}{}",
         shown("/approval_id")?,
         shown("/status")?,
         times.past(text("/ts_requested")?.parse().ok()?),
         times.to_come(text("/expires_at")?.parse().ok()?),
         shown("/context/principal_id")?,
+        show::printable(&tool),
         arguments(approval.pointer("/context/args")?.as_object()?),
         defaults(approval),
         shown("/context/reason")?,

@@ -115,12 +115,11 @@ pub(super) async fn tools(data: &DataDir, directory: &Path) -> anyhow::Result<Ve
 }
 
 fn shape(tool: &Value) -> Option<ToolShape> {
-    let mode = tool.get("mode")?.as_str()?;
     let texts = |member: &str| rows(tool, member).iter().filter_map(Value::as_str);
     let labels = |member| texts(member).filter_map(|label| Label::parse(label).ok()).collect();
     Some(ToolShape {
         name: ToolName::parse(tool.get("name")?.as_str()?).ok()?,
-        mode: Mode::ALL.into_iter().find(|known| known.as_str() == mode)?,
+        mode: Mode::parse(tool.get("mode")?.as_str()?)?,
         input_schema: tool.get("input_schema")?.clone(),
         redacted: texts("redacted").map(str::to_owned).collect(),
         flow: Flow {
