@@ -274,10 +274,7 @@ impl Call {
             None => json!(args).to_string(),
             Some(RawArguments(spelled)) => spelled.clone(),
         };
-        let (id, action) = (json!(self.proposal_id.as_str()), json!(action));
-        let head =
-            format!(r#""schema_version":"1.0.0","id":{id},"reasoning":{}"#, json!(reasoning));
-        Payload::whole(format!(r#"{{{head},"action":{action},"args":{args}}}"#).into_bytes())
+        Payload::proposal(self.proposal_id.as_str(), reasoning, action, args)
     }
 
     /// The error that is answered instead. It names the call, which may go on: a later request with this key or with
