@@ -132,10 +132,10 @@ async fn on(data: &DataDir, command: Command) -> anyhow::Result<u8> {
         Command::Token(command) => token::token(data, command).await.map_err(explained),
         Command::Grants(args) => grants::grants(data, args).await.map_err(explained),
         Command::Labels(args) => labels::labels(data, args).await.map_err(explained),
-        Command::Budget(args) => budget::budget(data, &args).await.map_err(explained),
+        Command::Budget { name } => budget::budget(data, name).await.map_err(explained),
         Command::Stop(args) => stops::stop(data, args).await.map_err(explained),
-        Command::Stops(args) => stops::stops(data, &args).await.map_err(explained),
-        Command::Lift(args) => stops::lift(data, &args).await.map_err(explained),
+        Command::Stops { all } => stops::stops(data, all).await.map_err(explained),
+        Command::Lift { id } => stops::lift(data, &id).await.map_err(explained),
         Command::Runs(args) => runs::runs(data, args).await,
         Command::Top => top::top(data).await,
         Command::Sessions(args) => sessions::sessions(data, args).await,
@@ -240,10 +240,10 @@ fn needs(command: &Command) -> (Needs, Reach) {
         | Command::Token(_)
         | Command::Grants(_)
         | Command::Labels(_)
-        | Command::Budget(_)
+        | Command::Budget { .. }
         | Command::Stop(_)
-        | Command::Stops(_)
-        | Command::Lift(_)
+        | Command::Stops { .. }
+        | Command::Lift { .. }
         | Command::Archive(_)
         | Command::Hold(_)
         | Command::Erasable(_)

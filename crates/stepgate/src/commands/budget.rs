@@ -2,20 +2,20 @@
 
 use anyhow::bail;
 use serde_json::Value;
+use stepgate_core::budget::BudgetName;
 use stepgate_core::time::Timestamp;
 
 use super::{print_list, rows, text, times};
-use crate::cli::BudgetArgs;
 use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show::{self, Times};
 
-pub(super) async fn budget(data: &DataDir, args: &BudgetArgs) -> anyhow::Result<u8> {
+pub(super) async fn budget(data: &DataDir, name: Option<BudgetName>) -> anyhow::Result<u8> {
     let mut client = Client::of(data, Role::Auditor).await?;
-    let query = args.name.as_ref().map(|name| format!("?budget={name}")).unwrap_or_default();
+    let query = name.as_ref().map(|name| format!("?budget={name}")).unwrap_or_default();
     let reply = client.get(&format!("/v1/budgets{query}")).await?;
     let budgets = rows(&reply, "budgets");
-    if let (Some(name), []) = (&args.name, budgets) {
+    if let (Some(name), []) = (&name, budgets) {
         bail!("there is no budget `{name}`; `stepgate budget` lists those that there are");
     }
     let times = times(&data.global);

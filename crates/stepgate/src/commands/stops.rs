@@ -2,12 +2,13 @@
 
 use axum::http::Method;
 use serde_json::{Value, json};
+use stepgate_core::ids::ArtifactId;
 use stepgate_core::stop::StopTarget;
 
 use super::find::{self, Kind};
 use super::standing::{Standing, is_in_force, order};
 use super::{number, print_one, rows, text, times};
-use crate::cli::{LiftArgs, StopArgs, StopWhat, StopsArgs};
+use crate::cli::{Named, StopArgs, StopWhat};
 use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show::{self, Times};
@@ -76,12 +77,12 @@ fn block(stop: &Value, times: Times) -> String {
     order::<StopTarget>(stop, "stop_id", "stopped", unknown, times)
 }
 
-pub(super) async fn stops(data: &DataDir, args: &StopsArgs) -> anyhow::Result<u8> {
-    STOPS.print(data, args.all).await?;
+pub(super) async fn stops(data: &DataDir, all: bool) -> anyhow::Result<u8> {
+    STOPS.print(data, all).await?;
     Ok(0)
 }
 
-pub(super) async fn lift(data: &DataDir, args: &LiftArgs) -> anyhow::Result<u8> {
-    STOPS.lift(data, &args.id).await?;
+pub(super) async fn lift(data: &DataDir, id: &Named<ArtifactId>) -> anyhow::Result<u8> {
+    STOPS.lift(data, id).await?;
     Ok(0)
 }
