@@ -18,6 +18,7 @@ use async_trait::async_trait;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url, redirect};
 use stepgate_core::spans::MODEL;
+use stepgate_core::text::with_causes;
 use tokio::time::timeout;
 use tracing::{Span, field, instrument};
 
@@ -28,7 +29,6 @@ pub use key::ModelKey;
 
 /// Longest answer that is read, in bytes on the wire.
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Timeout for connecting.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 /// Backoff before the second try; it doubles with each later one.
 const BACK_OFF: Duration = Duration::from_millis(500);
@@ -209,7 +209,6 @@ fn note(completed: &Result<Completion, ModelError>) {
     }
 }
 
-/// Why a try failed.
 enum Trouble {
     /// A retry may help, after this pause where the endpoint asks for one.
     Again(String, Option<Duration>),
@@ -297,14 +296,7 @@ fn beginning(text: &str) -> String {
 
 /// The error and its causes, without the URL, which can contain a secret.
 fn without_url(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(next) = cause {
-        text.push_str(&format!(": {next}"));
-        cause = next.source();
-    }
-    text
+    with_causes(&error.without_url())
 }
 
 #[cfg(test)]

@@ -8,29 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::envelope::{ToolCall, ToolCallResult};
 
-/// The two kinds of response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResponseKind {
-    /// The turn is over.
-    Final,
-    /// The caller runs its own tools, and sends another request with their results.
-    ClientToolContinuation,
-}
-
-impl ResponseKind {
+stepgate_core::spelled! {
+    /// The two kinds of response.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ResponseKind {
+        /// The turn is over.
+        Final = "final",
+        /// The caller runs its own tools, and sends another request with their results.
+        ClientToolContinuation = "client_tool_continuation",
+    }
     /// The contract's spelling.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Final => "final",
-            Self::ClientToolContinuation => "client_tool_continuation",
-        }
-    }
-
-    /// The kind that a response spells.
-    pub fn parse(text: &str) -> Option<Self> {
-        let kinds = [Self::Final, Self::ClientToolContinuation];
-        kinds.into_iter().find(|kind| kind.as_str() == text)
-    }
+    fn as_str
 }
 
 /// The tokens that the model used.

@@ -242,7 +242,6 @@ impl Turn {
         Self { id, entries: Vec::new() }
     }
 
-    /// The number of its next event.
     pub(crate) fn next_number(&self) -> u64 {
         u64::try_from(self.entries.len()).unwrap_or(u64::MAX)
     }

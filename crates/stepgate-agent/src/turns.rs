@@ -161,7 +161,6 @@ enum Next {
     Ours,
     /// The same entry, but it was there before.
     Same,
-    /// Another entry.
     Another,
 }
 
@@ -227,7 +226,6 @@ pub(crate) fn event(
     }
 }
 
-/// Another request works on the same turn.
 pub(crate) fn in_progress(turn_id: TurnId) -> Stop {
     let message = "another request works on this turn: ask again with the same key";
     Code::TurnInProgress.error(message).with("turnId", turn_id).into()

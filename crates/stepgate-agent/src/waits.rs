@@ -39,10 +39,8 @@ pub struct Wait {
 impl Wait {
     /// The wait in an event; none where it is another event, or cannot be parsed.
     pub fn read(event: &Event) -> Option<Self> {
-        match event.event_type == EventType::TurnWaiting {
-            true => Self::deserialize(&event.payload).ok(),
-            false => None,
-        }
+        let is_wait = event.event_type == EventType::TurnWaiting;
+        is_wait.then(|| Self::deserialize(&event.payload).ok()).flatten()
     }
 
     /// The latest wait for the same run: another node may work on the turn by now.

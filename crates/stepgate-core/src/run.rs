@@ -1,10 +1,12 @@
 //! A step as a run (spec 002): the row that people read. Every column can be recomputed.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::json;
 
 use crate::digest::Digest;
 use crate::failure::{ExecutionFailure, Failure, Outcome};
@@ -87,6 +89,13 @@ impl Payload {
         let bytes = bytes.into();
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         Self { bytes, length }
+    }
+
+    /// A proposal whose arguments are inserted as they are spelled: the parser judges them.
+    pub fn proposal(id: impl Display, reasoning: &str, action: &str, args: impl Display) -> Self {
+        let (id, reasoning, action) = (json!(id.to_string()), json!(reasoning), json!(action));
+        let head = format!(r#""schema_version":"1.0.0","id":{id},"reasoning":{reasoning}"#);
+        Self::whole(format!(r#"{{{head},"action":{action},"args":{args}}}"#).into_bytes())
     }
 }
 

@@ -2,6 +2,7 @@
 
 /// Declares an enum whose variants stand beside their spellings, with everything that follows from that list: `ALL`, the
 /// function that gives the spelling, and `parse`, which finds the variant of a spelling.
+#[macro_export]
 macro_rules! spelled {
     (
         $(#[$meta:meta])*

@@ -1,5 +1,14 @@
 //! Makes text from outside safe to show: one table of invisible characters, for the terminal, the console and MCP.
 
+use std::error::Error;
+use std::iter;
+
+/// An error with what caused it, on one line.
+pub fn with_causes(error: &dyn Error) -> String {
+    let causes = iter::successors(error.source(), |&cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
 /// Text that cannot deceive on a terminal: each invisible character is replaced by its number, such as `<U+202E>`.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());

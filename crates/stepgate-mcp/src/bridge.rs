@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::mem;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,7 +17,7 @@ use axum::http::{Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use stepgate_core::json::strict::{self, Integers};
-use stepgate_core::lock;
+use stepgate_core::lock::locked;
 use stepgate_http::sse::Events;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc};
@@ -140,10 +140,6 @@ struct State {
 }
 
 impl Bridge {
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock::locked(&self.state)
-    }
-
     async fn receive(self: &Arc<Self>, text: Vec<u8>) {
         let message = match strict::parse(&text, DEPTH_MAX, Integers::Any) {
             Ok(message) if message.is_object() => message,
@@ -183,11 +179,11 @@ impl Bridge {
         let task = tokio::spawn(async move {
             let place = bridge.places.acquire().await;
             bridge.ask(&message, text).await;
-            bridge.state().under_way.remove(&key);
+            locked(&bridge.state).under_way.remove(&key);
             drop((place, held));
         });
         if !task.is_finished() {
-            self.state().under_way.insert(id, task.abort_handle());
+            locked(&self.state).under_way.insert(id, task.abort_handle());
         }
     }
 
@@ -202,11 +198,11 @@ impl Bridge {
 
     /// Cancels a request. With a session, the gateway is told; without one, aborting the request cancels it.
     async fn cancel(self: &Arc<Self>, message: &Value, text: Vec<u8>) {
-        if self.state().session.is_some() {
+        if locked(&self.state).session.is_some() {
             return self.forward_notification(message, text).await;
         }
         let id = message.pointer("/params/requestId").map(Value::to_string).unwrap_or_default();
-        let under_way = self.state().under_way.remove(&id);
+        let under_way = locked(&self.state).under_way.remove(&id);
         if let Some(request) = under_way {
             request.abort();
         }
@@ -244,7 +240,7 @@ impl Bridge {
         ];
         let text = |pointer: &str| message.pointer(pointer).and_then(Value::as_str);
         let own = text("/params/_meta/io.modelcontextprotocol~1protocolVersion");
-        let state = self.state();
+        let state = locked(&self.state);
         if let Some(version) = own.or(state.version.as_deref()) {
             headers.push(("mcp-protocol-version", version.to_owned()));
             if version >= STATELESS {
@@ -265,7 +261,7 @@ impl Bridge {
         }
         let session = response.headers().get(SESSION_HEADER);
         let session = session.and_then(|value| value.to_str().ok()).map(str::to_owned);
-        self.state().session = session;
+        locked(&self.state).session = session;
     }
 
     /// Writes every message of a response. Returns whether one of them answers a request.
@@ -302,7 +298,7 @@ impl Bridge {
             anyhow::bail!("{}", why.unwrap_or("the gateway refused the request"));
         }
         if let Some(version) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
-            self.state().version = Some(version.to_owned());
+            locked(&self.state).version = Some(version.to_owned());
         }
         let is_answer = message.get("result").is_some() || message.get("error").is_some();
         // Fails only if the client does not read any more. The end of the input then stops the bridge.
@@ -333,7 +329,7 @@ impl Bridge {
                 tokio::time::sleep(RECONNECT_PAUSE).await;
             }
         });
-        if let Some(before) = self.state().listener.replace(task.abort_handle()) {
+        if let Some(before) = locked(&self.state).listener.replace(task.abort_handle()) {
             before.abort();
         }
     }
@@ -341,7 +337,7 @@ impl Bridge {
     /// Cleans up after the client has left. Submitted steps go on without it.
     async fn leave(self: &Arc<Self>) {
         let (under_way, listener, has_session) = {
-            let mut state = self.state();
+            let mut state = locked(&self.state);
             (mem::take(&mut state.under_way), state.listener.take(), state.session.is_some())
         };
         under_way.into_values().chain(listener).for_each(|task| task.abort());

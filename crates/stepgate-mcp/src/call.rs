@@ -31,13 +31,11 @@ use super::{SESSION_HEADER, Shared, questions, result, sessions, waiting};
 
 /// The idempotency key of a call: the same key always gets the same answer.
 pub(super) const KEY_META: &str = "stepgate/idempotency-key";
-/// Why the agent calls.
 const REASONING_META: &str = "stepgate/reasoning";
 /// What the user asked for, in the user's own words.
 const REQUEST_META: &str = "stepgate/user-request";
 /// What is recorded if the agent gave no reason.
 const NO_REASONING: &str = "(the MCP client gave no reasoning)";
-/// Longest key.
 const KEY_BYTES_MAX: usize = 200;
 /// Longest prefix of an unknown tool name that the error repeats, in characters. No real name is longer.
 const NAME_SHOWN_MAX: usize = 64;
@@ -75,7 +73,6 @@ impl McpCaller {
     }
 }
 
-/// A call, ready to be submitted.
 pub(super) struct Call {
     pub(super) asker: McpCaller,
     pub(super) proposal_id: ProposalId,
@@ -112,14 +109,12 @@ impl Return {
     }
 }
 
-/// The proposal without its id.
 struct Proposed {
     action: String,
     reasoning: String,
     args: Map<String, Value>,
 }
 
-/// Takes a call through the gate.
 pub(super) async fn run(
     shared: &Arc<Shared>,
     params: CallToolRequestParams,
@@ -190,10 +185,8 @@ async fn tell_request(
     })
 }
 
-/// Why a call is not answered.
 pub(super) enum NoAnswer {
     Fault(Fault),
-    /// The client cancelled the call.
     Cancelled,
 }
 
@@ -281,10 +274,7 @@ impl Call {
             None => json!(args).to_string(),
             Some(RawArguments(spelled)) => spelled.clone(),
         };
-        let (id, action) = (json!(self.proposal_id.as_str()), json!(action));
-        let head =
-            format!(r#""schema_version":"1.0.0","id":{id},"reasoning":{}"#, json!(reasoning));
-        Payload::whole(format!(r#"{{{head},"action":{action},"args":{args}}}"#).into_bytes())
+        Payload::proposal(self.proposal_id.as_str(), reasoning, action, args)
     }
 
     /// The error that is answered instead. It names the call, which may go on: a later request with this key or with
@@ -357,7 +347,6 @@ async fn can_be_joined(
     Ok(ended.is_none_or(|body| shared.is_young(body.completed_at)))
 }
 
-/// The run of this id.
 async fn recalled(
     shared: &Shared,
     principal_id: &PrincipalId,

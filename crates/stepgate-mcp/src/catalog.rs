@@ -17,14 +17,12 @@ const OWN_META: &str = "stepgate/";
 /// Longest `_meta` of a tool that is passed on, in bytes of JSON.
 pub(super) const META_BYTES_MAX: usize = 16 * 1024;
 
-/// One tool as it is offered.
 pub(super) struct Offered {
     /// The action that a proposal names.
     pub(super) action: String,
     pub(super) definition: Tool,
 }
 
-/// The tools by name.
 pub(super) struct Catalog {
     by_name: BTreeMap<String, Offered>,
     /// The accepted instructions of tool servers, by server name.
@@ -58,7 +56,6 @@ impl Catalog {
         self.by_name.get(name)
     }
 
-    /// Whether this tool has an output schema.
     pub(super) fn has_output_schema(&self, action: &str) -> bool {
         let mut offered = self.by_name.values().filter(|offered| offered.action == action);
         offered.any(|offered| offered.definition.output_schema.is_some())
@@ -139,7 +136,6 @@ fn annotations(mode: Mode) -> ToolAnnotations {
     }
 }
 
-/// Annotations of the core actions.
 fn core_annotations(action: Action) -> ToolAnnotations {
     let annotations = ToolAnnotations::new().open_world(false);
     match action {

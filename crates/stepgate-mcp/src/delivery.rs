@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody};
@@ -15,12 +15,11 @@ use hyper::body::Frame;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use stepgate_core::ids::ProposalId;
-use stepgate_core::lock;
+use stepgate_core::lock::locked;
 
 use super::Shared;
 use super::unanswered::{CallFingerprint, Stream};
 
-/// The delivery of one answer.
 pub(super) struct Delivery {
     shared: Arc<Shared>,
     /// The session of a client that made a handshake: it can resume a broken stream.
@@ -55,13 +54,9 @@ impl Delivery {
         Arc::new(Self { shared: Arc::clone(shared), session, state })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock::locked(&self.state)
-    }
-
     /// Notes that the answer will be that of this call, which has no idempotency key.
     pub(super) fn carries(&self, sameness: CallFingerprint, proposal_id: ProposalId) {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         if state.is_broken {
             self.shared.unanswered.add(sameness, proposal_id.clone(), state.stream.clone());
         }
@@ -70,7 +65,7 @@ impl Delivery {
 
     /// Notes that the answer is sent on this stream of its session.
     fn goes_over(self: &Arc<Self>, number: u64) {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         let Some(session) = self.session.clone().filter(|_| state.stream.is_none()) else {
             return;
         };
@@ -81,7 +76,7 @@ impl Delivery {
     }
 
     fn broke(&self, watch: u64) {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         if watch != state.watches || state.has_arrived {
             return;
         }
@@ -106,23 +101,19 @@ impl Drop for Delivery {
 pub(super) struct Streams(Mutex<HashMap<Stream, Weak<Delivery>>>);
 
 impl Streams {
-    fn known(&self) -> MutexGuard<'_, HashMap<Stream, Weak<Delivery>>> {
-        lock::locked(&self.0)
-    }
-
     fn add(&self, stream: Stream, delivery: &Arc<Delivery>) {
-        self.known().insert(stream, Arc::downgrade(delivery));
+        locked(&self.0).insert(stream, Arc::downgrade(delivery));
     }
 
     fn find(&self, stream: &Stream) -> Option<Arc<Delivery>> {
         // The lock is released first: dropping the last `Arc` here would take the lock again and deadlock.
-        let found = self.known().get(stream).cloned();
+        let found = locked(&self.0).get(stream).cloned();
         found?.upgrade()
     }
 
     /// A restarted session counts its streams from the beginning, so a live entry belongs to a newer delivery: keep it.
     fn remove(&self, stream: &Stream) {
-        let mut known = self.known();
+        let mut known = locked(&self.0);
         if known.get(stream).is_some_and(|delivery| delivery.strong_count() == 0) {
             known.remove(stream);
         }
@@ -130,7 +121,7 @@ impl Streams {
 
     /// Forgets the streams of a session that was dropped: they cannot be resumed any more.
     pub(super) fn end(&self, session: &str) {
-        self.known().retain(|stream, _| stream.session != session);
+        locked(&self.0).retain(|stream, _| stream.session != session);
     }
 }
 
@@ -143,7 +134,7 @@ pub(super) struct Watch {
 impl Watch {
     /// Starts to watch. If the client resumes a stream, the call that was lost with it counts as found again.
     pub(super) fn over(delivery: &Arc<Delivery>) -> Self {
-        let mut state = delivery.state();
+        let mut state = locked(&delivery.state);
         state.watches += 1;
         state.is_broken = false;
         if let Some(call) =
@@ -157,7 +148,7 @@ impl Watch {
     }
 
     fn arrived(&self) {
-        self.delivery.state().has_arrived = true;
+        locked(&self.delivery.state).has_arrived = true;
     }
 }
 
@@ -257,7 +248,6 @@ fn is_answer(piece: &Bytes) -> bool {
     })
 }
 
-/// The stream number in an event's id.
 fn stream_of(piece: &Bytes) -> Option<u64> {
     let mut lines = piece.split(|byte| *byte == b'\n');
     let id = lines.find_map(|line| line.strip_prefix(b"id:"))?;

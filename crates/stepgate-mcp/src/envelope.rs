@@ -15,7 +15,6 @@ pub(super) const PARSE_ERROR: i32 = -32700;
 pub(super) const INVALID_REQUEST: i32 = -32600;
 pub(super) const INVALID_PARAMS: i32 = -32602;
 
-/// A message that the SDK can read.
 #[derive(Debug, PartialEq)]
 pub(super) struct Message {
     pub(super) value: Value,
@@ -36,7 +35,6 @@ pub(super) struct Malformed {
     pub(super) why: String,
 }
 
-/// Reads one message.
 pub(super) fn read(bytes: &[u8]) -> Result<Message, Malformed> {
     let (value, is_exact) = match strict::parse(bytes, DEPTH_MAX, Integers::Exact) {
         Ok(value) => (value, true),

@@ -43,7 +43,6 @@ impl Handler {
         Self { shared, tells: Arc::default() }
     }
 
-    /// The instructions for this caller.
     fn instructions(&self, context: &RequestContext<RoleServer>) -> Result<String, ErrorData> {
         let asker = McpCaller::of(context)?;
         let catalog = self.shared.catalog();

@@ -29,7 +29,6 @@ const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
 /// server's own.
 const STORAGE_LOW: i32 = -32000;
 
-/// Answers one request of `/mcp`.
 pub(super) async fn serve(
     door: &Door,
     app: &App,
@@ -147,7 +146,6 @@ async fn read(
     Ok((bytes, message))
 }
 
-/// A JSON-RPC error response.
 fn refusal(Malformed { id, code, why }: Malformed) -> Response {
     // With an id, and only its parameters wrong or the disk nearly full, the request was understood.
     let status = match code {

@@ -2,7 +2,6 @@
 
 use stepgate_gateway::text;
 
-/// The gate's own text.
 const OWN: &str = "Every call passes a gate: it is validated, decided by policy, approved by \
      a person where policy says so, executed once and recorded. A call that waits for a person \
      answers with a notice or a task; the same call again, soon enough, gets its outcome. Say why you call \

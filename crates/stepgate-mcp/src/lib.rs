@@ -69,7 +69,6 @@ pub(crate) const SESSION_HEADER: &str = "mcp-session-id";
 /// Marks a message that came over stdio, where no headers repeat arguments.
 const BRIDGE_HEADER: &str = "stepgate-bridge";
 
-/// The loopback origins, with any port.
 const LOOPBACK_ORIGINS: [&str; 6] = [
     "http://localhost:*",
     "http://127.0.0.1:*",
@@ -79,7 +78,6 @@ const LOOPBACK_ORIGINS: [&str; 6] = [
     "https://[::1]:*",
 ];
 
-/// Most ended sessions that are remembered.
 const ENDED_MAX: usize = 1000;
 
 /// Most approvals, newest first, whose runs are examined when the gateway starts.
@@ -299,10 +297,7 @@ impl Door {
 /// every port of the loopback names. With DNS rebinding a page still has its own name as origin, so it is refused.
 /// A page on another local port has no token, and gets none here.
 fn origins(settings: &McpSettings, public_url: &PublicUrl) -> Vec<String> {
-    let local = match public_url.is_loopback() {
-        true => LOOPBACK_ORIGINS.as_slice(),
-        false => &[],
-    };
+    let local = if public_url.is_loopback() { LOOPBACK_ORIGINS.as_slice() } else { &[] };
     let local = local.iter().map(|origin| (*origin).to_owned());
     let configured = settings.allowed_origins.iter().cloned();
     [public_url.with_port()].into_iter().chain(local).chain(configured).collect()

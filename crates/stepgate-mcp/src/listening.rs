@@ -13,10 +13,8 @@ use stepgate_http::Caller;
 
 use super::http::resumed_stream;
 
-/// The kind of client that listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listener {
-    /// The client of a session.
     Session,
     /// A client without a session. Its request is answered when the gateway shuts down, which ends the stream.
     Subscriber,

@@ -44,7 +44,6 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Sends a notice that the call still waits.
     pub(super) async fn waiting(&mut self, for_what: &str) {
         let progress = self.last.unwrap_or_default() + WAITING_STEP;
         self.tell(progress, None, Some(for_what.to_owned())).await;

@@ -14,7 +14,6 @@ use super::call::KEY_META;
 /// The five-key response of the other interfaces, if the result is not the tool's own.
 const RESPONSE_META: &str = "stepgate/response";
 
-/// The result of a run that is over.
 pub(super) async fn of(shared: &Shared, answer: &Answer) -> Result<CallToolResult, Fault> {
     let recorded = match &answer.reply {
         Reply::Recorded(recorded) => recorded,
@@ -110,7 +109,6 @@ fn of_core(result: &Value) -> CallToolResult {
     shown
 }
 
-/// The tool's own error result, if it gave one.
 fn own_words(recorded: &Recorded) -> Option<CallToolResult> {
     let said = recorded.output_json.as_deref()?;
     let mut result = of_tool(&serde_json::from_str(said).ok()?)?;

@@ -7,7 +7,7 @@
 //! ```
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -28,7 +28,7 @@ use rmcp::transport::streamable_http_server::session::{
     SessionStoreError,
 };
 use stepgate_core::ids::{PrincipalId, SessionId};
-use stepgate_core::lock;
+use stepgate_core::lock::locked;
 
 use super::handler::VERSIONS;
 use super::{Shared, tasks};
@@ -43,7 +43,6 @@ const LOOKS_PER_IDLE: u32 = 4;
 const LOOK_PAUSE_MIN: Duration = Duration::from_millis(10);
 const LOOK_PAUSE_MAX: Duration = Duration::from_secs(15);
 
-/// The gate's session of a client session.
 pub(super) fn session_of(name: &str) -> Option<SessionId> {
     name.split('.').next()?.parse().ok()
 }
@@ -66,7 +65,6 @@ impl ClientAbilities {
         }
     }
 
-    /// The name of a session with this client.
     fn name(&self, session_id: SessionId) -> String {
         let flag = |is_set, letter| if is_set { letter } else { "" };
         let (pages, tasks) = (flag(self.opens_pages, "u"), flag(self.knows_tasks, "t"));
@@ -113,7 +111,6 @@ fn negotiated(asked: &ProtocolVersion) -> ProtocolVersion {
 #[derive(Clone, Debug)]
 pub(super) struct RequestInfo {
     pub(super) principal_id: PrincipalId,
-    /// The session that a handshake opens.
     pub(super) opening: Option<(SessionId, ClientAbilities)>,
     /// Whether it came over stdio, where no headers repeat arguments.
     pub(super) is_bridged: bool,
@@ -121,13 +118,11 @@ pub(super) struct RequestInfo {
     pub(super) failure: Arc<OnceLock<ServeFailure>>,
 }
 
-/// Why a request cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServeFailure {
     /// The stream to resume is gone. The SDK would answer with a stream that ends at once, and some clients would
     /// reconnect forever.
     Gone,
-    /// Every session is in use.
     Full,
 }
 
@@ -179,10 +174,6 @@ impl Sessions {
         sessions
     }
 
-    fn order(&self) -> MutexGuard<'_, VecDeque<Known>> {
-        lock::locked(&self.order)
-    }
-
     async fn begin(
         &self,
         id: ClientSession,
@@ -208,7 +199,7 @@ impl Sessions {
         id: &ClientSession,
         principal_id: Option<PrincipalId>,
     ) -> Result<Option<ClientSession>, ServeFailure> {
-        let mut order = self.order();
+        let mut order = locked(&self.order);
         let excess = match order.len() < self.shared.settings.sessions_max {
             true => None,
             false => {
@@ -224,16 +215,14 @@ impl Sessions {
         Ok(excess)
     }
 
-    /// Notes that the session is used now.
     fn use_now(&self, id: &ClientSession) {
-        if let Some(known) = self.order().iter_mut().find(|known| known.id == *id) {
+        if let Some(known) = locked(&self.order).iter_mut().find(|known| known.id == *id) {
             known.used = Instant::now();
         }
     }
 
-    /// Sessions that were idle for at least this long.
     fn idle(&self, idle: Duration) -> Vec<ClientSession> {
-        let mut order = self.order();
+        let mut order = locked(&self.order);
         for known in order.iter_mut() {
             if self.shared.under_way.is_in_use(&known.id) {
                 known.used = Instant::now();
@@ -245,9 +234,9 @@ impl Sessions {
 
     async fn drop_session(&self, id: &ClientSession) {
         let was_here = self.local.sessions.read().await.contains_key(id);
-        self.order().retain(|known| known.id != *id);
+        locked(&self.order).retain(|known| known.id != *id);
         if was_here {
-            *lock::locked(&self.ending).entry(id.clone()).or_default() += 1;
+            *locked(&self.ending).entry(id.clone()).or_default() += 1;
         }
         self.shared.unanswered.ended(id);
         self.shared.streams.end(id);
@@ -257,7 +246,7 @@ impl Sessions {
 
     /// Called when the SDK notices the end of a session. False if this process dropped the session itself.
     fn is_news(&self, id: &ClientSession) -> bool {
-        let mut ending = lock::locked(&self.ending);
+        let mut ending = locked(&self.ending);
         let Some(count) = ending.get_mut(id) else { return true };
         *count -= 1;
         if *count == 0 {

@@ -18,19 +18,16 @@ use super::{Shared, result};
 /// How often a client should poll.
 const POLL_INTERVAL_MS: u64 = 1000;
 
-/// Whether a client supports tasks.
 pub(super) fn is_declared(extensions: &ExtensionCapabilities) -> bool {
     extensions.contains_key(TASKS_EXTENSION_ID)
 }
 
-/// Declares that this server supports tasks.
 pub(super) fn with(mut capabilities: ServerCapabilities) -> ServerCapabilities {
     let extensions = capabilities.extensions.get_or_insert_default();
     extensions.insert(TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
     capabilities
 }
 
-/// The task of a run that is not over.
 pub(super) async fn created(shared: &Shared, answer: &Answer) -> Result<CreateTaskResult, Fault> {
     let known = shared.service.gate.store.recall(answer.run_id).await?;
     let task = match &known {
@@ -71,10 +68,7 @@ pub(super) async fn own(
     let run_id: RunId = task_id.parse().map_err(|_| unknown())?;
     let known = shared.service.gate.store.recall(run_id).await;
     let known = known.map_err(|error| fault(error.into()))?.ok_or_else(unknown)?;
-    match known.run.arrival.principal_id == asker.principal_id {
-        true => Ok(known),
-        false => Err(unknown()),
-    }
+    if known.run.arrival.principal_id == asker.principal_id { Ok(known) } else { Err(unknown()) }
 }
 
 fn task(known: &Recollection) -> Task {

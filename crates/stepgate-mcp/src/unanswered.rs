@@ -6,13 +6,13 @@
 //! out and gets its answer. Two equal calls that are both connected are two calls.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{PrincipalId, ProposalId};
 use stepgate_core::json::{Map, Value};
-use stepgate_core::lock;
+use stepgate_core::lock::locked;
 use stepgate_core::run::Run;
 use stepgate_core::time::Timestamp;
 use uuid::Uuid;
@@ -52,7 +52,6 @@ fn is_unkeyed(id: &str) -> bool {
         .is_ok_and(|id| id.get_version_num() == 8 && id.as_bytes().starts_with(&MARK))
 }
 
-/// The calls whose answer was not delivered.
 pub(super) struct Unanswered {
     /// In the order in which they were added.
     calls: Mutex<VecDeque<Waiting>>,
@@ -78,10 +77,6 @@ impl Unanswered {
         Self { calls: Mutex::default(), join }
     }
 
-    fn calls(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
-        lock::locked(&self.calls)
-    }
-
     /// Adds a call whose answer was not delivered. The client can still get it only by resuming `stream`.
     pub(super) fn add(
         &self,
@@ -89,7 +84,7 @@ impl Unanswered {
         proposal_id: ProposalId,
         stream: Option<Stream>,
     ) {
-        let mut calls = self.calls();
+        let mut calls = locked(&self.calls);
         if let Some(known) = calls.iter_mut().find(|call| call.is(sameness, &proposal_id)) {
             if stream.is_none() {
                 known.stream = None;
@@ -109,24 +104,23 @@ impl Unanswered {
     }
 
     fn take_first(&self, is_one: impl Fn(&Waiting) -> bool) -> Option<Waiting> {
-        let mut calls = self.calls();
+        let mut calls = locked(&self.calls);
         let at = calls.iter().position(is_one)?;
         calls.remove(at)
     }
 
     /// Notes that a session was dropped: its streams cannot be resumed any more.
     pub(super) fn ended(&self, session: &str) {
-        for call in self.calls().iter_mut() {
+        for call in locked(&self.calls).iter_mut() {
             call.stream.take_if(|stream| stream.session == session);
         }
     }
 
     /// Forgets a call that the client names by its key: an equal call without a key is then a new call.
     pub(super) fn named(&self, sameness: CallFingerprint, proposal_id: &ProposalId) {
-        self.calls().retain(|call| !call.is(sameness, proposal_id));
+        locked(&self.calls).retain(|call| !call.is(sameness, proposal_id));
     }
 
-    /// Takes the oldest equal call, if there is one.
     pub(super) fn take(&self, sameness: CallFingerprint) -> Option<ProposalId> {
         Some(self.take_first(|call| call.sameness == sameness)?.proposal_id)
     }

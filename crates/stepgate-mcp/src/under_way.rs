@@ -26,7 +26,6 @@ impl UnderWay {
         is_new.then(|| Claim { under_way: Arc::clone(self), request })
     }
 
-    /// Whether a request is under way in the session.
     pub(super) fn is_in_use(&self, session: &str) -> bool {
         lock::locked(&self.0).iter().any(|(used, _)| used == session)
     }

@@ -30,9 +30,7 @@ const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
 /// The name of the input that the client is asked for.
 pub(super) const INPUT: &str = "approval";
 
-/// The result of waiting.
 pub(super) enum Waited {
-    /// The run is over.
     Over(Answer),
     /// The client is answered before the run is over.
     Answered(CallToolResponse),
@@ -47,7 +45,6 @@ enum Means {
     PageAndBack,
     /// Open a page while the call waits.
     Page,
-    /// Only wait.
     Patience,
 }
 
@@ -99,7 +96,6 @@ pub(super) async fn wait(
     }
 }
 
-/// The page of an approval.
 struct Page {
     id: ApprovalId,
     url: String,

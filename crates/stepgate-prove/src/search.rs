@@ -13,7 +13,6 @@ pub struct Prover {
 /// Whether there is a call like that.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Answer {
-    /// There is none: this is proven.
     Impossible,
     /// This one, and the engine that decides on real calls says so too.
     Example(Box<Example>),

@@ -9,6 +9,7 @@ use cedar_policy::{Entities, Policy, Request, RequestEnv, Schema};
 use cedar_policy_symcc::err::Error as SymccError;
 use cedar_policy_symcc::solver::LocalSolver;
 use cedar_policy_symcc::{CedarSymCompiler, CompiledPolicy, Env};
+use stepgate_core::text::with_causes;
 use stepgate_policy::symbolic::Question;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -223,15 +224,4 @@ fn error_of(error: SymccError) -> SolverError {
         | SymccError::EncodeError(_)
         | SymccError::NoPolicies => SolverError::Unsupported(error.to_string()),
     }
-}
-
-/// An error with what caused it, on one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }

@@ -75,7 +75,6 @@ pub(crate) fn progress(what: &'static str) -> ProgressBar {
     }
 }
 
-/// A count with its noun.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }

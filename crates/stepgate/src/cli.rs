@@ -5,7 +5,6 @@ mod audit;
 mod erasable;
 mod backup;
 mod bench;
-mod budget;
 mod grants;
 mod labels;
 mod lists;
@@ -21,7 +20,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use stepgate_core::ids::{ApprovalId, SessionId};
+use stepgate_core::budget::BudgetName;
+use stepgate_core::ids::{ApprovalId, ArtifactId, SessionId};
 use stepgate_core::tool::ToolName;
 
 use crate::log::LogFormat;
@@ -29,7 +29,6 @@ pub(crate) use archives::{AddHoldArgs, ArchiveCommand, HoldCommand, HoldWhat};
 pub(crate) use audit::{AuditCommand, AuditFormat, Positions};
 pub(crate) use backup::{BackupArgs, RestoreArgs, VerifyArgs};
 pub(crate) use bench::{BenchArgs, Via};
-pub(crate) use budget::BudgetArgs;
 pub(crate) use erasable::{ErasableCommand, ErasableWhat, EraseArgs};
 pub(crate) use grants::{Allowance, CreateGrantArgs, GrantsArgs, GrantsCommand};
 pub(crate) use labels::{CarrierArgs, LabelsArgs, LabelsCommand};
@@ -37,10 +36,10 @@ pub(crate) use lists::{
     ApprovalsArgs, AttentionArgs, ListArgs, SessionsArgs, SessionsCommand, TurnsArgs,
 };
 pub(crate) use named::Named;
-pub(crate) use policy::PolicyCommand;
+pub(crate) use policy::{ExplainArgs, PolicyCommand};
 pub(crate) use prove::{ClaimArgs, DiffArgs, ProgramArgs, ProveCommand, SolverArgs};
 pub(crate) use steps::{OneRun, ResolveArgs, RunArgs, RunsArgs, RunsCommand, StepArgs};
-pub(crate) use stops::{LiftArgs, StopArgs, StopWhat, StopsArgs};
+pub(crate) use stops::{StopArgs, StopWhat};
 pub(crate) use times::{Span, When};
 pub(crate) use tokens::TokenCommand;
 
@@ -273,7 +272,11 @@ Examples:
 
 Budgets are in `budgets.toml`, beside the policies. An account has a key (`principal:ann`) and a window of time; the \
 accounts of the present window are listed, the fullest first.")]
-    Budget(BudgetArgs),
+    Budget {
+        /// Only this budget.
+        #[arg(value_name = "NAME", value_parser = BudgetName::parse)]
+        name: Option<BudgetName>,
+    },
     /// Stop calls at once, on every node, until an operator lifts it.
     #[command(after_help = "\
 Examples:
@@ -292,7 +295,11 @@ no gateway runs, the stop is there before the next start goes on with interrupte
 Examples:
   stepgate stops
   stepgate stops --all --json")]
-    Stops(StopsArgs),
+    Stops {
+        /// Also those that were lifted.
+        #[arg(long)]
+        all: bool,
+    },
     /// Lift a stop. Calls that were refused stay refused.
     #[command(after_help = "\
 Examples:
@@ -300,7 +307,11 @@ Examples:
   stepgate lift 0198b2c4-7a51
 
 What is lifted is shown at the terminal, and you are asked.")]
-    Lift(LiftArgs),
+    Lift {
+        /// The stop's id, or its beginning, or `last` for the newest that is in force.
+        #[arg(value_name = "ID")]
+        id: Named<ArtifactId>,
+    },
     /// List runs, newest first; show, export or resolve one.
     #[command(after_help = "\
 Examples:

@@ -48,16 +48,21 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    async fn read(response: Response<Body>) -> anyhow::Result<Self> {
+    pub(crate) async fn read(response: Response<Body>) -> anyhow::Result<Self> {
         let (parts, body) = response.into_parts();
         let body = body.collect().await.context("the answer broke off")?.to_bytes();
-        let run_id = run_of(&parts.headers);
+        let run_id = parts.headers.get(RUN_HEADER).and_then(|id| id.to_str().ok()?.parse().ok());
         Ok(Self { status: parts.status, run_id, headers: parts.headers, body })
     }
 
     /// The body of a successful response; otherwise an error that says what to do.
     pub(crate) fn json(&self) -> anyhow::Result<Value> {
         self.succeeded()?;
+        self.parsed()
+    }
+
+    /// The body, whatever the status.
+    pub(crate) fn parsed(&self) -> anyhow::Result<Value> {
         serde_json::from_slice(&self.body).context("the answer is not JSON: is it a Stepgate?")
     }
 
@@ -179,6 +184,13 @@ impl Client {
         Ok(connection.map(|connection| Self { door: Door::Wire(connection), who }))
     }
 
+    /// The same, where there must be one.
+    pub(crate) async fn serving(data: &DataDir, role: Role) -> anyhow::Result<Self> {
+        Self::elsewhere(data, role).await?.context(
+            "no process serves this directory: start `stepgate serve`, or name a gateway with --url",
+        )
+    }
+
     /// A client of the gateway at a URL, with an agent's token.
     pub(crate) async fn of_agent_at(url: &str, token: &str) -> anyhow::Result<Self> {
         let connection = Connection::open(Target::url(url, token)?).await?;
@@ -220,7 +232,7 @@ impl Client {
     /// Where the connection goes; none for this process.
     fn target(&self) -> Option<&Target> {
         match &self.door {
-            Door::Wire(connection) => Some(connection.target()),
+            Door::Wire(connection) => Some(&connection.target),
             Door::Here(_) => None,
         }
     }
@@ -314,10 +326,6 @@ impl Client {
     }
 }
 
-fn run_of(headers: &HeaderMap) -> Option<RunId> {
-    headers.get(RUN_HEADER)?.to_str().ok()?.parse().ok()
-}
-
 /// A parameter of a query, with its `&`; empty where there is no value.
 pub(crate) fn parameter(name: &str, value: Option<&impl ToString>) -> String {
     value.map(|value| format!("&{name}={}", encoded(&value.to_string()))).unwrap_or_default()
@@ -387,6 +395,11 @@ impl Line {
     /// As the operator of the directory on this machine.
     pub(crate) fn of_operator(data: &DataDir) -> anyhow::Result<Self> {
         Ok(Self { target: socket(data), who: Who::of(&data.global, Role::Operator)? })
+    }
+
+    /// Sends a request without a body, and reads the whole response.
+    pub(crate) async fn ask(&self, method: Method, path: &str) -> anyhow::Result<Reply> {
+        Reply::read(self.exchange(method, path, &[], Vec::new()).await?).await
     }
 }
 

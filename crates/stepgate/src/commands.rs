@@ -33,6 +33,7 @@ mod run;
 mod runs;
 mod serve;
 mod sessions;
+mod standing;
 mod step;
 mod stops;
 mod budget;
@@ -48,7 +49,7 @@ use std::fmt::Display;
 use anyhow::bail;
 use clap::CommandFactory;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use stepgate_core::failure::Outcome;
 use stepgate_core::ports::World;
 use stepgate_core::run::{Notice, Word};
@@ -70,10 +71,8 @@ use decide::Decision;
 /// The exit code of everything that is not an outcome.
 pub(crate) const FAULT: u8 = 1;
 
-/// The exit code of a run that waits for a person.
 const WAITING: u8 = 13;
 
-/// Runs a command, and returns its exit code.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     config::refuse_unknown_variables(std::env::vars_os().map(|(name, _)| name))?;
     let Cli { global, command } = cli;
@@ -133,10 +132,10 @@ async fn on(data: &DataDir, command: Command) -> anyhow::Result<u8> {
         Command::Token(command) => token::token(data, command).await.map_err(explained),
         Command::Grants(args) => grants::grants(data, args).await.map_err(explained),
         Command::Labels(args) => labels::labels(data, args).await.map_err(explained),
-        Command::Budget(args) => budget::budget(data, &args).await.map_err(explained),
+        Command::Budget { name } => budget::budget(data, name).await.map_err(explained),
         Command::Stop(args) => stops::stop(data, args).await.map_err(explained),
-        Command::Stops(args) => stops::stops(data, &args).await.map_err(explained),
-        Command::Lift(args) => stops::lift(data, &args).await.map_err(explained),
+        Command::Stops { all } => stops::stops(data, all).await.map_err(explained),
+        Command::Lift { id } => stops::lift(data, &id).await.map_err(explained),
         Command::Runs(args) => runs::runs(data, args).await,
         Command::Top => top::top(data).await,
         Command::Sessions(args) => sessions::sessions(data, args).await,
@@ -241,10 +240,10 @@ fn needs(command: &Command) -> (Needs, Reach) {
         | Command::Token(_)
         | Command::Grants(_)
         | Command::Labels(_)
-        | Command::Budget(_)
+        | Command::Budget { .. }
         | Command::Stop(_)
-        | Command::Stops(_)
-        | Command::Lift(_)
+        | Command::Stops { .. }
+        | Command::Lift { .. }
         | Command::Archive(_)
         | Command::Hold(_)
         | Command::Erasable(_)
@@ -285,7 +284,6 @@ fn refuse_missing(data: &DataDir, needs: Needs) -> anyhow::Result<()> {
     }
 }
 
-/// How this command shows times.
 fn times(global: &Global) -> Times {
     Times::at(RealWorld.now(), global.utc)
 }
@@ -299,6 +297,23 @@ fn past(times: Times, row: &Value, name: &str) -> String {
 /// A text member of a gateway's row; empty where it has none.
 fn text<'a>(row: &'a Value, name: &str) -> &'a str {
     row.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A number of a gateway's row; 0 where it has none.
+fn number(row: &Value, name: &str) -> u64 {
+    row.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// The list that a gateway's row has under a name; empty where it has none.
+fn rows<'a>(row: &'a Value, name: &str) -> &'a [Value] {
+    row.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The texts in such a list, made safe to show, with commas between them.
+fn texts(row: &Value, name: &str) -> String {
+    let texts: Vec<_> =
+        rows(row, name).iter().filter_map(Value::as_str).map(show::printable).collect();
+    texts.join(", ")
 }
 
 /// Prints one thing: as JSON, or in words.
@@ -326,15 +341,31 @@ fn print_list<T: Serialize, S: Display>(
     show::say(shown())
 }
 
-/// The exit code of a response received from a gateway.
-fn exit_code_of(outcome: &str) -> Option<u8> {
-    let outcomes = Outcome::ALL.map(Word::Outcome);
-    let notices = [Notice::ApprovalRequired, Notice::InProgress].map(Word::Notice);
-    let word = outcomes.into_iter().chain(notices).find(|word| word.as_str() == outcome);
-    word.map(exit_code)
+/// A proposal under an id of its own.
+fn proposal(action: &str, args: impl Serialize, reasoning: &str) -> Value {
+    json!({
+        "schema_version": "1.0.0",
+        "id": uuid::Uuid::new_v4(),
+        "reasoning": reasoning,
+        "action": action,
+        "args": args,
+    })
 }
 
-/// The exit code of a response.
+/// A word, quoted for a shell where it needs that.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
+/// The exit code of a response received from a gateway.
+fn exit_code_of(outcome: &str) -> Option<u8> {
+    Word::ALL.into_iter().find(|word| word.as_str() == outcome).map(exit_code)
+}
+
 fn exit_code(word: Word) -> u8 {
     match word {
         Word::Outcome(Outcome::Success) => 0,

@@ -53,19 +53,15 @@ const FLAG_VARIABLES: [&str; 5] =
 /// Most typing mistakes in the name of a variable that a message still guesses.
 const TYPOS_MAX: usize = 3;
 
-/// Most tries to write a record.
 const ATTEMPTS_CEILING: u32 = 1000;
-/// Longest pause between two tries.
 const PAUSE_CEILING_MS: u64 = 60_000;
 /// Longest time to decide: a year.
 const APPROVAL_CEILING_MS: u64 = 365 * 24 * 60 * 60 * 1000;
 /// Longest life of a grant: a year.
 const GRANT_CEILING_MS: u64 = 365 * 24 * 60 * 60 * 1000;
-/// Most open approvals of one principal.
 const APPROVALS_OPEN_CEILING: u64 = 100_000;
 /// Largest file, as large as the largest payload.
 const FILE_BYTES_CEILING: u64 = 64 * 1024 * 1024;
-/// Most connections.
 const CONNECTIONS_CEILING: usize = 100_000;
 /// Longest time for anything that a peer or a shutdown waits for: an hour.
 const SERVE_CEILING_MS: u64 = 60 * 60 * 1000;
@@ -79,7 +75,6 @@ const AGENT_BYTES_CEILING: u64 = 1024 * 1024 * 1024 * 1024;
 const REQUESTS_CEILING: u32 = 1_000_000;
 /// Longest that a person stays logged in: thirty days.
 const LOGIN_CEILING_MS: u64 = 30 * 24 * 60 * 60 * 1000;
-/// Most entries of a listing.
 const ENTRIES_CEILING: usize = 1_000_000;
 
 /// Everything that can be set.
@@ -452,7 +447,6 @@ impl Config {
         Ok(())
     }
 
-    /// What a step may cost.
     pub(crate) fn limits(&self) -> Limits {
         let limits = &self.limits;
         Limits {
@@ -468,7 +462,6 @@ impl Config {
         }
     }
 
-    /// The groups of people.
     pub(crate) fn groups(&self) -> anyhow::Result<Groups> {
         let mut groups = BTreeMap::new();
         for (name, members) in &self.groups {
@@ -512,13 +505,12 @@ impl Config {
             sandbox,
             schedule: Schedule::new(windows),
             detectors,
-            directories: origin::checked(&self.directory)?,
+            directories: origin::directories(&self.directory, None)?,
             tellers: self.requests.tellers()?,
             ..FactSources::default()
         })
     }
 
-    /// Which files may be touched.
     pub(crate) fn extensions(&self) -> Extensions {
         let bare = |names: &[String]| {
             names.iter().map(|name| name.trim_start_matches('.').to_owned()).collect()
@@ -529,7 +521,6 @@ impl Config {
         }
     }
 
-    /// What listening may cost.
     pub(crate) fn serve_limits(&self) -> ServeLimits {
         let serve = &self.serve;
         ServeLimits {
@@ -559,17 +550,15 @@ impl Config {
 
     /// The server whose tools keep their own names over MCP.
     pub(crate) fn own_names(&self) -> Option<String> {
-        let own = self.servers.iter().find(|(_, server)| server.has_own_names());
+        let own = self.servers.iter().find(|(_, server)| server.own_names);
         own.map(|(name, _)| name.clone())
     }
 
-    /// The servers that are turned off.
     pub(crate) fn turned_off(&self) -> Vec<String> {
         let off = self.servers.iter().filter(|(_, server)| server.is_off());
         off.map(|(name, _)| name.clone()).collect()
     }
 
-    /// What the sandbox may cost.
     pub(crate) fn sandbox_limits(&self) -> SandboxLimits {
         SandboxLimits {
             file_bytes_max: self.sandbox.file_bytes_max,
@@ -634,7 +623,6 @@ fn edits(one: &str, other: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
-/// The environment variable of a key.
 fn variable(section: &str, key: &str) -> String {
     format!("{PREFIX}{section}_{key}").to_uppercase()
 }

@@ -22,7 +22,6 @@ pub(crate) use restoring::{Extent, Staging};
 /// The file with this node's name.
 const NODE_ID: &str = "node_id";
 
-/// The paths in a data directory.
 #[derive(Clone)]
 pub(crate) struct DataDir {
     root: PathBuf,
@@ -52,7 +51,6 @@ impl DataDir {
         Self { root: root.to_owned(), global, secrets: Vec::new(), joined }
     }
 
-    /// The file with this node's name.
     pub(crate) fn node_file(&self) -> PathBuf {
         self.root.join(NODE_ID)
     }
@@ -74,7 +72,6 @@ impl DataDir {
         self.root.join("stepgate.sock")
     }
 
-    /// The configuration file, if there is one.
     pub(crate) fn config_file(&self) -> Option<PathBuf> {
         let inside = self.root.join("stepgate.toml");
         match &self.global.config {
@@ -101,16 +98,11 @@ impl DataDir {
         std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned())
     }
 
-    /// Free space on the volume of the directory, even if the directory does not exist yet.
-    pub(crate) fn free_bytes(&self) -> io::Result<u64> {
-        disk::free_bytes(&self.root)
-    }
-
     /// Adds the most likely cause of a fault if the disk is full: the fault's own text may name only the file that
     /// could not grow.
     pub(crate) fn explain(&self, fault: anyhow::Error) -> anyhow::Error {
         const FREE_BYTES_MIN: u64 = 1024 * 1024;
-        match self.free_bytes() {
+        match disk::free_bytes(&self.root) {
             Ok(free) if free < FREE_BYTES_MIN => fault.context(format!(
                 "the disk that holds `{}` is full: free some space, and ask again",
                 self.root.display()
@@ -134,7 +126,6 @@ pub(crate) fn create(directory: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// What an operator can do about an error.
 fn way_out(error: &io::Error) -> &'static str {
     if error.kind() == io::ErrorKind::StorageFull {
         "free some space on the disk, and start again"

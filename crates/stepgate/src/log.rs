@@ -19,14 +19,13 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
 use crate::otlp::{Exporter, Traces};
-use crate::show::{self, printable, printable_lines};
+use crate::show::{self, DIM, ERROR, printable, printable_lines};
 use crate::timing::{self, Timing};
 
 /// What targets of our own crates begin with. What libraries log is left out.
 const OWN_TARGETS: &str = "stepgate";
 /// Fields that a line of text always has, also where the sentence happens to contain their value.
 const ALWAYS: [&str; 2] = ["node", "request_id"];
-/// The field that holds the sentence.
 const MESSAGE: &str = "message";
 
 /// This node's name, where there may be others.
@@ -68,7 +67,6 @@ impl LogLevel {
     }
 }
 
-/// For whom lines of text are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
     /// A person who waits for a command to end.
@@ -100,7 +98,7 @@ pub(crate) fn fatal(fault: &anyhow::Error) {
         error!("{fault:#}");
     } else {
         let text = printable_lines(&format!("{fault:#}"));
-        show::note(format!("{}error:{:#} {text}", show::ERROR, show::ERROR));
+        show::note(format!("{ERROR}error:{ERROR:#} {text}"));
     }
 }
 
@@ -207,15 +205,11 @@ where
     fields
 }
 
-fn now() -> String {
-    RealWorld.now().to_string()
-}
-
 /// One JSON object: time, level and message first.
 fn json(level: Level, Fields(mut fields): Fields) -> String {
     let message = fields.remove(MESSAGE).unwrap_or_default();
     let mut line = Map::new();
-    line.insert("time".to_owned(), now().into());
+    line.insert("time".to_owned(), RealWorld.now().to_string().into());
     line.insert("level".to_owned(), level.as_str().to_lowercase().into());
     line.insert(MESSAGE.to_owned(), message);
     line.extend(fields);
@@ -227,12 +221,12 @@ fn text(level: Level, Fields(mut fields): Fields) -> String {
     // A line that goes on is indented: no text from outside can look like a line of its own.
     let message = message(&mut fields).replace('\n', "\n    ");
     let style = style(level);
-    let mut line =
-        format!("{}{}{:#} {style}{level:<5}{style:#} {message}", show::DIM, now(), show::DIM);
+    let now = RealWorld.now();
+    let mut line = format!("{DIM}{now}{DIM:#} {style}{level:<5}{style:#} {message}");
     for (name, value) in fields {
         let value = value.as_str().map_or_else(|| value.to_string(), printable);
         if ALWAYS.contains(&name.as_str()) || !message.contains(&value) {
-            let _ = write!(line, " {}{name}={value}{:#}", show::DIM, show::DIM);
+            let _ = write!(line, " {DIM}{name}={value}{DIM:#}");
         }
     }
     line
@@ -257,7 +251,7 @@ fn message(fields: &mut Map<String, Value>) -> String {
 
 fn style(level: Level) -> Style {
     match level {
-        Level::ERROR => show::ERROR,
+        Level::ERROR => ERROR,
         Level::WARN => show::WAITING,
         _ => Style::new(),
     }

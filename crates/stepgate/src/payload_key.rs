@@ -16,7 +16,6 @@ use crate::data_dir::DataDir;
 const PAYLOAD_KEY: &str = "payload.key";
 
 impl DataDir {
-    /// Where the keys are.
     pub(crate) fn payload_key_file(&self, config: &Config) -> PathBuf {
         match config.store.payload_key_file.as_path() {
             named if named.as_os_str().is_empty() => self.root().join(PAYLOAD_KEY),
@@ -24,7 +23,6 @@ impl DataDir {
         }
     }
 
-    /// The keys; none where there is no file.
     pub(crate) fn payload_keys(&self, config: &Config) -> anyhow::Result<PayloadKeys> {
         let file = self.payload_key_file(config);
         let text = match fs::read_to_string(&file) {

@@ -43,7 +43,6 @@ impl DataDir {
         Ok(config)
     }
 
-    /// Where the policies are.
     pub(crate) fn policies(&self, config: &Config) -> PathBuf {
         self.base().join(&config.policy.directory)
     }
@@ -73,7 +72,6 @@ impl DataDir {
         }
     }
 
-    /// This node's name, if the store may be shared.
     pub(crate) fn node_id(&self, config: &Config) -> anyhow::Result<Option<String>> {
         Ok(self.store_url(config)?.map(|_| config.node_id()))
     }
@@ -159,7 +157,7 @@ pub(crate) fn gateway(data: &DataDir, config: &Config, wait: Duration) -> anyhow
         extensions: config.extensions(),
         groups: config.groups()?,
         facts: FactSources {
-            directories: origin::read(&config.directory, &data.base())?,
+            directories: origin::directories(&config.directory, Some(&data.base()))?,
             ..config.facts()?
         },
     })
@@ -179,17 +177,14 @@ pub(crate) fn receivers(
     data.valid(|beside| notify::settings(&config.notify, public_url, beside))
 }
 
-/// The streams that every event goes out by.
 pub(crate) fn streams(data: &DataDir, config: &Config) -> anyhow::Result<Vec<StreamSettings>> {
     data.valid(|beside| audit::settings(&config.audit, beside))
 }
 
-/// The collector, if the configuration names one.
 pub(crate) fn collector(data: &DataDir, config: &Config) -> anyhow::Result<Option<OtlpSettings>> {
     data.valid(|beside| config.otlp.settings(beside))
 }
 
-/// The tool servers to start.
 pub(crate) fn server_specs(data: &DataDir, config: &Config) -> anyhow::Result<Vec<ServerSpec>> {
     let (hidden, node_id) = (data.hidden(config)?, data.node_id(config)?);
     data.valid(|beside| servers::specs(&config.servers, beside, &hidden, node_id.as_deref()))

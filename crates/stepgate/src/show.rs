@@ -17,9 +17,7 @@ pub(crate) use stepgate_gateway::text::{printable, printable_lines, shortened};
 pub(crate) use table::{Cell, Table, cut, status};
 pub(crate) use times::{Times, span};
 
-/// Style of errors.
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
-/// Style of success.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
 /// Style of what waits.
 pub(crate) const WAITING: Style = AnsiColor::Yellow.on_default().bold();

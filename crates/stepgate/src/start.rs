@@ -29,7 +29,6 @@ const LOCAL_AGENT: &str = "agent";
 /// A data directory that this process holds, recovered and ready.
 pub(crate) struct Held {
     started: Started,
-    /// The configuration with which it was opened.
     pub(crate) config: Config,
     _lock: Lock,
 }
@@ -90,7 +89,6 @@ async fn hold(data: &DataDir, wait: Duration) -> anyhow::Result<Held> {
     Ok(Held { started, config, _lock: lock })
 }
 
-/// Locks the directory and creates what is missing.
 fn lock(data: &DataDir, wait: Duration) -> anyhow::Result<(Settings, Config, Lock)> {
     world::refuse_unset_clock(SystemTime::now())?;
     let mut config = data.load_config()?;
@@ -132,7 +130,6 @@ impl Held {
         }
     }
 
-    /// Reports how many runs were finished.
     pub(crate) fn tell_finished(&self) {
         match self.recovered.finished.len() {
             0 => {}

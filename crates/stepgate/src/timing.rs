@@ -17,10 +17,8 @@ pub(crate) fn is_part(metadata: &Metadata<'_>) -> bool {
     *metadata.level() > Level::INFO
 }
 
-/// A layer that notes how long each span was open.
 pub(crate) struct Timing;
 
-/// A span that is measured.
 struct Begun {
     at: Instant,
     meter: Meter,
@@ -76,7 +74,6 @@ fn meter_of(attributes: &Attributes<'_>) -> Option<Meter> {
     }
 }
 
-/// Finds the meter of a call's tool.
 struct ToolOf(Option<Arc<Histogram>>);
 
 impl Visit for ToolOf {
@@ -89,7 +86,6 @@ impl Visit for ToolOf {
     }
 }
 
-/// Notes the size of a batch.
 struct BatchOf;
 
 impl Visit for BatchOf {

@@ -8,7 +8,6 @@ use crate::envelope::ToolCall;
 use crate::model::{Completion, ModelError};
 use crate::response::Usage;
 
-/// Deepest nesting of an answer.
 const DEPTH_MAX: usize = 64;
 
 pub(super) fn read(body: &[u8]) -> Result<Completion, ModelError> {

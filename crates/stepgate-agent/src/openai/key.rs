@@ -8,7 +8,6 @@ use crate::model::Completion;
 /// Shortest key that is searched for in answers. A shorter one is a placeholder such as `ollama`, for
 /// endpoints that require any key at all, and a model may well say that word.
 const SECRET_BYTES_MIN: usize = 16;
-/// The replacement for the key.
 const MASK: &str = "***";
 
 /// The key of an endpoint. It has no `Debug` that shows it.

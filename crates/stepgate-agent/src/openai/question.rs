@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::envelope::{ClipBoardImage, ToolCall};
 use crate::model::{Message, Offer, Prompt};
 
-/// The body of the POST.
 pub(super) fn body(model: &str, prompt: &Prompt) -> Vec<u8> {
     let messages: Vec<Value> = prompt.messages.iter().map(message).collect();
     let mut body = json!({

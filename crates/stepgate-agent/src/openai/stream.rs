@@ -10,7 +10,6 @@ use crate::limits::CALLS_MAX;
 use crate::model::{Completion, ModelError};
 use crate::ports::Told;
 
-/// Longest event.
 const EVENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads events until the end, and passes text on as it comes.

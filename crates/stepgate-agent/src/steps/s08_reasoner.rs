@@ -76,15 +76,9 @@ fn proposal(flow: &Flow<'_>, call: &AskedCall) -> Result<Payload, Stop> {
     let reasoning = text.filter(|text| !text.trim().is_empty());
     let mut reasoning = reasoning.unwrap_or_else(|| "the model asked for this call".to_owned());
     reasoning.truncate(reasoning.floor_char_boundary(REASONING_BYTES_MAX));
-    let head = serde_json::json!({
-        "schema_version": "1.0.0",
-        "id": turn.id.proposal_id(&call.tool_call_id),
-        "reasoning": reasoning,
-        "action": call.action,
-    });
-    let head = head.to_string();
-    let head = head.strip_suffix('}').unwrap_or_default();
-    Ok(Payload::whole(format!("{head},\"args\":{}}}", call.arguments_json).into_bytes()))
+    let id = turn.id.proposal_id(&call.tool_call_id);
+    let action = call.action.as_deref();
+    Ok(Payload::proposal(id, &reasoning, action.unwrap_or_default(), &call.arguments_json))
 }
 
 /// Ends the turn without an answer, durably.

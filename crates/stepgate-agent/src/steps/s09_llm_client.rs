@@ -16,7 +16,6 @@ use crate::turn::{Answered, AskedCall, Entry, Turn, TurnState};
 
 use super::s08_reasoner::fail;
 
-/// The result of a round.
 pub(crate) enum Round {
     /// The model's final answer, or calls for the caller, are in the context.
     Ended,

@@ -27,7 +27,6 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The members of every response.
 pub(crate) fn head(agent: &Agent, session_id: SessionId, turn: &Turn) -> Response {
     Response {
         session_id: Some(session_id.to_string()),
@@ -37,7 +36,6 @@ pub(crate) fn head(agent: &Agent, session_id: SessionId, turn: &Turn) -> Respons
     }
 }
 
-/// The response that ends the turn.
 pub(crate) async fn last_word(
     agent: &Agent,
     turn: &Turn,
@@ -57,7 +55,6 @@ pub(crate) async fn last_word(
     })
 }
 
-/// The response with calls for the caller.
 pub(crate) fn calls_for_client(turn: &Turn, head: Response, calls: &[ToolCall]) -> Response {
     Response {
         kind: ResponseKind::ClientToolContinuation.as_str().to_owned(),

@@ -72,7 +72,6 @@ fn own_session(known: &Known) -> Result<(), InvokeError> {
     }
 }
 
-/// The turn that the request names, in its session.
 fn named_turn(known: &Known) -> Result<&Turn, InvokeError> {
     own_session(known)?;
     let session_id = known.session.as_ref().map(|session| session.session_id);

@@ -14,7 +14,6 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The error for a broken rule.
     pub(super) fn broken(&self) -> InvokeError {
         InvokeError::new(self.id, self.message).with("field", self.field)
     }

@@ -2,7 +2,6 @@
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-/// Longest line.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 pub(super) struct Lines<R> {

@@ -22,20 +22,16 @@ const FORMAT_PROVES_FILES: u64 = 2;
 /// Largest manifest that is read: about a million files.
 const BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// What is in a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Manifest {
     pub(crate) format: u64,
     /// When the backup began: the snapshot was taken then or shortly after.
     pub(crate) made_at: Timestamp,
-    /// The version of Stepgate that made it.
     pub(crate) made_by: String,
-    /// The engine of the original store.
     pub(crate) engine: Engine,
     /// The version of the tables in `stepgate.db`.
     pub(crate) schema_version: i64,
-    /// How many rows each table has.
     pub(crate) rows: RowCounts,
     /// The directory of the policies, if it is below the directory of the configuration.
     pub(crate) policy_directory: Option<String>,
@@ -80,7 +76,6 @@ pub(crate) struct UnderWay {
     pub(crate) path: String,
 }
 
-/// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BackupFile {

@@ -11,7 +11,6 @@ use super::manifest::{BackupFile, Manifest};
 use super::target::digest_of;
 use super::{HEADS, cannot_write};
 
-/// A backup whose manifest is valid.
 pub(crate) struct Backup {
     directory: PathBuf,
     pub(crate) manifest: Manifest,
@@ -23,7 +22,6 @@ impl Backup {
         Ok(Self { directory: directory.to_owned(), manifest })
     }
 
-    /// The file at this path.
     pub(crate) fn file(&self, path: &str) -> anyhow::Result<&BackupFile> {
         let file = self.manifest.files.iter().find(|file| file.path == path);
         let shown = self.directory.display();
@@ -41,7 +39,6 @@ impl Backup {
         })
     }
 
-    /// The heads of the chains.
     pub(crate) fn heads(&self) -> anyhow::Result<Vec<SavedHead>> {
         let file = self.file(HEADS)?;
         let mut text = Vec::new();

@@ -63,17 +63,10 @@ impl Target {
         Ok(Self { path, partial, is_finished: false, _lock: lock })
     }
 
-    /// The path of a part of the backup.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.partial.join(name)
     }
 
-    /// The temporary directory in which the backup is made.
-    pub(crate) fn partial(&self) -> &Path {
-        &self.partial
-    }
-
-    /// Creates a directory of the backup.
     pub(crate) fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.at(name);
         let made = DirBuilder::new().mode(0o700).create(&path);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::label::Label;
 use stepgate_core::origin::Origin;
@@ -49,54 +49,7 @@ Examples:
   stepgate policy explain mail.send to=a@example.com --label untrusted --targets user
   stepgate policy explain bank.send_money amount=30 --used payments=75.00
   stepgate policy explain DELETE_FILE path=/sandbox/a.txt --shadow")]
-    Explain {
-        /// A core action or a tool of a server, as `run` takes it.
-        #[arg(value_name = "TOOL")]
-        tool: String,
-        /// Arguments, as `run` takes them.
-        #[arg(value_name = "KEY=VALUE", conflicts_with = "args")]
-        pairs: Vec<String>,
-        /// Arguments as a JSON object.
-        #[arg(long, value_name = "JSON")]
-        args: Option<String>,
-        /// As whom it is asked.
-        #[arg(long = "as", value_name = "PRINCIPAL", default_value = "agent", value_parser = PrincipalId::parse)]
-        principal: PrincipalId,
-        /// The session whose labels, requests and records policies see; a new one otherwise.
-        #[arg(long, value_name = "ID")]
-        session: Option<SessionId>,
-        /// A label that policies see as the session's. Can be repeated.
-        #[arg(long, value_name = "LABEL", value_parser = Label::parse)]
-        label: Vec<Label>,
-        /// Where policies see the call's targets come from, instead of where they do: `user`, `directory/contacts`.
-        #[arg(long, value_name = "ORIGIN", value_parser = Origin::parse, value_delimiter = ',')]
-        targets: Vec<Origin>,
-        /// The same for the addresses in its other arguments.
-        #[arg(long, value_name = "ORIGIN", value_parser = Origin::parse, value_delimiter = ',')]
-        addresses: Vec<Origin>,
-        /// A window of the schedule that policies see as open, instead of those that are; empty for none. Can be repeated.
-        #[arg(long, value_name = "NAME")]
-        window: Vec<String>,
-        /// What is used of a budget, instead of what is. Can be repeated.
-        #[arg(long, value_name = "BUDGET=AMOUNT")]
-        used: Vec<String>,
-        /// How many steps policies see that the session had.
-        #[arg(long, value_name = "NUMBER")]
-        steps: Option<u64>,
-        /// A window of the schedule that policies see as open when the session was opened; empty for none. Can be repeated.
-        #[arg(long, value_name = "NAME")]
-        opened: Vec<String>,
-        /// A group that policies see the principal in, instead of those of the configuration; empty for none. Can be
-        /// repeated.
-        #[arg(long, value_name = "NAME")]
-        group: Vec<String>,
-        /// A label that the file or the memory has, beside what the tool is declared to read. Can be repeated.
-        #[arg(long, value_name = "LABEL", value_parser = Label::parse)]
-        reads: Vec<Label>,
-        /// Ask the shadow policies instead of those in force.
-        #[arg(long)]
-        shadow: bool,
-    },
+    Explain(ExplainArgs),
     /// Prove what policies decide on every call that can be made, or find one that they decide otherwise.
     ///
     /// A solver, cvc5, looks for a call that breaks the claim. One that it finds is shown to the engine that decides on
@@ -154,4 +107,54 @@ Examples:
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=1000))]
         limit: u32,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// A core action or a tool of a server, as `run` takes it.
+    #[arg(value_name = "TOOL")]
+    pub(crate) tool: String,
+    /// Arguments, as `run` takes them.
+    #[arg(value_name = "KEY=VALUE", conflicts_with = "args")]
+    pub(crate) pairs: Vec<String>,
+    /// Arguments as a JSON object.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) args: Option<String>,
+    /// As whom it is asked.
+    #[arg(long = "as", value_name = "PRINCIPAL", default_value = "agent", value_parser = PrincipalId::parse)]
+    pub(crate) principal: PrincipalId,
+    /// The session whose labels, requests and records policies see; a new one otherwise.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<SessionId>,
+    /// A label that policies see as the session's. Can be repeated.
+    #[arg(long, value_name = "LABEL", value_parser = Label::parse)]
+    pub(crate) label: Vec<Label>,
+    /// Where policies see the call's targets come from, instead of where they do: `user`, `directory/contacts`.
+    #[arg(long, value_name = "ORIGIN", value_parser = Origin::parse, value_delimiter = ',')]
+    pub(crate) targets: Vec<Origin>,
+    /// The same for the addresses in its other arguments.
+    #[arg(long, value_name = "ORIGIN", value_parser = Origin::parse, value_delimiter = ',')]
+    pub(crate) addresses: Vec<Origin>,
+    /// A window of the schedule that policies see as open, instead of those that are; empty for none. Can be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) window: Vec<String>,
+    /// What is used of a budget, instead of what is. Can be repeated.
+    #[arg(long, value_name = "BUDGET=AMOUNT")]
+    pub(crate) used: Vec<String>,
+    /// How many steps policies see that the session had.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) steps: Option<u64>,
+    /// A window of the schedule that policies see as open when the session was opened; empty for none. Can be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) opened: Vec<String>,
+    /// A group that policies see the principal in, instead of those of the configuration; empty for none. Can be
+    /// repeated.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: Vec<String>,
+    /// A label that the file or the memory has, beside what the tool is declared to read. Can be repeated.
+    #[arg(long, value_name = "LABEL", value_parser = Label::parse)]
+    pub(crate) reads: Vec<Label>,
+    /// Ask the shadow policies instead of those in force.
+    #[arg(long)]
+    pub(crate) shadow: bool,
 }

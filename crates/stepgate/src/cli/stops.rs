@@ -1,7 +1,7 @@
-//! `stepgate stop`, `stops` and `lift`.
+//! `stepgate stop`.
 
 use clap::Args;
-use stepgate_core::ids::{ArtifactId, PrincipalId, SessionId};
+use stepgate_core::ids::{PrincipalId, SessionId};
 
 use super::Named;
 
@@ -29,18 +29,4 @@ pub(crate) struct StopWhat {
     /// The calls of this tool server; `core` for the built-in actions.
     #[arg(long, value_name = "NAME")]
     pub(crate) server: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct StopsArgs {
-    /// Also those that were lifted.
-    #[arg(long)]
-    pub(crate) all: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LiftArgs {
-    /// The stop's id, or its beginning, or `last` for the newest that is in force.
-    #[arg(value_name = "ID")]
-    pub(crate) id: Named<ArtifactId>,
 }

@@ -50,7 +50,7 @@ impl Target {
 }
 
 pub(crate) struct Connection {
-    target: Target,
+    pub(super) target: Target,
     sender: SendRequest<Full<Bytes>>,
 }
 
@@ -58,10 +58,6 @@ impl Connection {
     pub(crate) async fn open(target: Target) -> anyhow::Result<Self> {
         let sender = connect(&target).await?;
         Ok(Self { target, sender })
-    }
-
-    pub(crate) fn target(&self) -> &Target {
-        &self.target
     }
 
     /// Sends a request. The body of the response arrives later. If the connection was closed meanwhile, reconnects

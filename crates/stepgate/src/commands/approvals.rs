@@ -2,13 +2,14 @@
 
 use anyhow::Context;
 use serde_json::{Map, Value};
+use stepgate_core::action::proposed_name;
 use stepgate_core::event::EventType;
 use stepgate_core::ids::{ApprovalId, PrincipalId};
 use stepgate_core::time::Timestamp;
 
 use super::runs::instant;
 use super::watch::Watch;
-use super::{print_one, times};
+use super::{print_one, rows, text, texts, times};
 use crate::cli::{ApprovalsArgs, Global};
 use crate::client::{Client, Role, parameter};
 use crate::data_dir::DataDir;
@@ -27,7 +28,6 @@ pub(super) async fn approvals(data: &DataDir, args: ApprovalsArgs) -> anyhow::Re
     Ok(0)
 }
 
-/// The approvals that are asked for, newest first.
 async fn list(client: &mut Client, args: &ApprovalsArgs) -> anyhow::Result<Vec<Value>> {
     let status = Some(&args.status).filter(|status| *status != "all");
     let filter = parameter("status", status) + &parameter("principal", args.principal.as_ref());
@@ -36,13 +36,10 @@ async fn list(client: &mut Client, args: &ApprovalsArgs) -> anyhow::Result<Vec<V
     let (mut found, mut before) = (Vec::new(), None);
     loop {
         let page = client.list("approvals", &filter, before, args.limit).await?;
-        let text =
-            |row: &Value, name: &str| row.get(name).and_then(Value::as_str).map(str::to_owned);
-        before = page.last().and_then(|row| text(row, "approval_id"));
+        before = page.last().map(|row| text(row, "approval_id").to_owned());
         let is_last = page.len() < limit;
         for row in page {
-            let asked: Option<Timestamp> =
-                text(&row, "ts_requested").and_then(|ts| ts.parse().ok());
+            let asked: Option<Timestamp> = text(&row, "ts_requested").parse().ok();
             let is_older = since.zip(asked).is_some_and(|(since, asked)| asked < since);
             let is_newer = until.zip(asked).is_some_and(|(until, asked)| asked >= until);
             if is_older || found.len() == limit {
@@ -100,17 +97,15 @@ const LONG_CHARS: usize = 200;
 pub(super) fn block(approval: &Value, times: Times) -> Option<String> {
     let text = |pointer: &str| approval.pointer(pointer).and_then(Value::as_str);
     let shown = |pointer: &str| text(pointer).map(show::printable);
-    let tool = match (text("/context/tool_server")?, shown("/context/tool_name")?) {
-        ("core", name) => name,
-        (server, name) => format!("{}.{name}", show::printable(server)),
-    };
+    let tool = proposed_name(text("/context/tool_server")?, text("/context/tool_name")?);
     Some(format!(
-        "{}  {}  asked {}, expires {}\n  who   {}\n  what  {tool}{}{}\n  why   {}{}{}",
+        "{}  {}  asked {}, expires {}\n  who   {}\n  what  {}{}{}\n  why   {}{}{}",
         shown("/approval_id")?,
         shown("/status")?,
         times.past(text("/ts_requested")?.parse().ok()?),
         times.to_come(text("/expires_at")?.parse().ok()?),
         shown("/context/principal_id")?,
+        show::printable(&tool),
         arguments(approval.pointer("/context/args")?.as_object()?),
         defaults(approval),
         shown("/context/reason")?,
@@ -121,39 +116,25 @@ pub(super) fn block(approval: &Value, times: Times) -> Option<String> {
 
 /// Who must approve, where that is not any one operator, and who has.
 fn people(approval: &Value) -> String {
-    let list = |names: Option<&Value>| {
-        let names = names.and_then(Value::as_array).into_iter().flatten();
-        let names: Vec<_> = names.filter_map(Value::as_str).map(show::printable).collect();
-        names.join(", ")
-    };
-    let required = approval.pointer("/context/required").and_then(Value::as_array);
-    let mut lines: String = required
-        .into_iter()
-        .flatten()
-        .map(|one| {
-            let quorum = one.get("quorum").and_then(Value::as_u64).unwrap_or(1);
-            match list(one.get("approvers")).as_str() {
-                "" if quorum == 1 => "\n  needs 1 operator".to_owned(),
-                "" => format!("\n  needs {quorum} operators"),
-                approvers => format!("\n  needs {quorum} of {approvers}"),
-            }
-        })
-        .collect();
-    match list(approval.get("approved_by")).as_str() {
-        "" => {}
-        approved => lines.push_str(&format!("\n  approved so far by {approved}")),
-    }
-    lines
+    let context = approval.get("context").unwrap_or(&Value::Null);
+    let needed = rows(context, "required").iter().map(|one| {
+        let quorum = one.get("quorum").and_then(Value::as_u64).unwrap_or(1);
+        match texts(one, "approvers").as_str() {
+            "" if quorum == 1 => "\n  needs 1 operator".to_owned(),
+            "" => format!("\n  needs {quorum} operators"),
+            approvers => format!("\n  needs {quorum} of {approvers}"),
+        }
+    });
+    let approved = Some(texts(approval, "approved_by")).filter(|by| !by.is_empty());
+    needed.chain(approved.map(|by| format!("\n  approved so far by {by}"))).collect()
 }
 
 /// What the session had taken in when the call was decided on.
 fn labels(approval: &Value) -> String {
-    let labels = approval.pointer("/context/needs_approval/meta/facts/labels");
-    let labels = labels.and_then(Value::as_array).into_iter().flatten();
-    let labels: Vec<_> = labels.filter_map(Value::as_str).map(show::printable).collect();
-    match labels.as_slice() {
-        [] => String::new(),
-        labels => format!("\n  the session has read  {}", labels.join(", ")),
+    let facts = approval.pointer("/context/needs_approval/meta/facts").unwrap_or(&Value::Null);
+    match texts(facts, "labels").as_str() {
+        "" => String::new(),
+        labels => format!("\n  the session has read  {labels}"),
     }
 }
 

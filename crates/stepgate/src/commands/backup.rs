@@ -72,7 +72,7 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs) -> anyhow::Result<u
         sandbox,
         files,
     };
-    manifest.write(target.partial())?;
+    manifest.write(&target.at(""))?;
     let path = target.finish()?;
     tell(&path, &manifest, Digest::of_bytes(text.as_bytes()), entries, data.global.json)?;
     Ok(0)

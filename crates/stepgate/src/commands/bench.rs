@@ -29,30 +29,44 @@ use measure::Figure;
 
 /// With fewer clients, a round still takes so many steps.
 const STEPS_MIN: usize = 500;
-/// How often a second the progress bar is drawn.
 const DRAWS_HZ: u8 = 4;
+/// A column of the table: its head, and what it shows of a figure.
+type Column = (&'static str, fn(&Figure) -> String);
+
 /// The columns. `BARE` is the roofline, `FILE` the append-only file.
-const HEADER: [&str; 15] = [
-    "ACTION",
-    "CLIENTS",
-    "VIA",
-    "STEPS/S",
-    "P50 MS",
-    "P90 MS",
-    "P99 MS",
-    "P99.9 MS",
-    "MAX MS",
-    "BARE/S",
-    "OF BARE",
-    "FILE/S",
-    "OF FILE",
-    "OF PROCESS",
-    "VERIFIED/S",
+const COLUMNS: [Column; 15] = [
+    ("ACTION", |it| it.action.clone()),
+    ("CLIENTS", |it| it.clients.to_string()),
+    ("VIA", |it| it.via.name().to_owned()),
+    ("STEPS/S", |it| whole(it.steps_per_second)),
+    ("P50 MS", |it| ms(it.latency_p50_ms)),
+    ("P90 MS", |it| ms(it.latency_p90_ms)),
+    ("P99 MS", |it| ms(it.latency_p99_ms)),
+    ("P99.9 MS", |it| ms(it.latency_p99_9_ms)),
+    ("MAX MS", |it| ms(it.latency_max_ms)),
+    ("BARE/S", |it| whole(it.roofline_steps_per_second)),
+    ("OF BARE", |it| percent(it.part_of_roofline)),
+    ("FILE/S", |it| whole(it.append_only_steps_per_second)),
+    ("OF FILE", |it| percent(it.part_of_append_only)),
+    ("OF PROCESS", |it| it.part_of_process.map_or("-".to_owned(), percent)),
+    ("VERIFIED/S", |it| it.verified_entries_per_second.map_or("-".to_owned(), whole)),
 ];
+
+fn ms(latency: f64) -> String {
+    format!("{latency:.2}")
+}
+
+fn whole(rate: f64) -> String {
+    format!("{rate:.0}")
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.0} %", part * 100.0)
+}
 
 pub(super) async fn bench(data: &DataDir, args: BenchArgs) -> anyhow::Result<u8> {
     // Digits that are cut off would make another number.
-    let mut table = Table::new(HEADER).uncut();
+    let mut table = Table::new(COLUMNS.map(|(head, _)| head)).uncut();
     for name in &args.actions {
         for clients in &args.clients {
             let run = Run::of(&args, Load::parse(name)?, usize::try_from(*clients)?)?;
@@ -73,7 +87,7 @@ pub(super) async fn bench(data: &DataDir, args: BenchArgs) -> anyhow::Result<u8>
             for figure in figures {
                 match data.global.json {
                     true => show::json(&figure)?,
-                    false => table.add(row(&figure)),
+                    false => table.add(COLUMNS.map(|(_, shown)| Cell::plain(shown(&figure)))),
                 }
             }
         }
@@ -82,30 +96,6 @@ pub(super) async fn bench(data: &DataDir, args: BenchArgs) -> anyhow::Result<u8>
         show::say(table)?;
     }
     Ok(0)
-}
-
-fn row(figure: &Figure) -> [Cell; HEADER.len()] {
-    let ms = |latency: f64| Cell::plain(format!("{latency:.2}"));
-    let rate = |rate: f64| Cell::plain(format!("{rate:.0}"));
-    let percent = |part: f64| Cell::plain(format!("{:.0} %", part * 100.0));
-    let none = || Cell::plain("-");
-    [
-        Cell::plain(&figure.action),
-        Cell::plain(figure.clients),
-        Cell::plain(figure.via.name()),
-        rate(figure.steps_per_second),
-        ms(figure.latency_p50_ms),
-        ms(figure.latency_p90_ms),
-        ms(figure.latency_p99_ms),
-        ms(figure.latency_p99_9_ms),
-        ms(figure.latency_max_ms),
-        rate(figure.roofline_steps_per_second),
-        percent(figure.part_of_roofline),
-        rate(figure.append_only_steps_per_second),
-        percent(figure.part_of_append_only),
-        figure.part_of_process.map_or_else(none, percent),
-        figure.verified_entries_per_second.map_or_else(none, rate),
-    ]
 }
 
 /// A bar that counts the steps of the gate, of the roofline and of the append-only file, if standard error is a terminal.
@@ -119,10 +109,8 @@ fn progress(run: Run, ways: usize) -> anyhow::Result<ProgressBar> {
     Ok(bar.with_style(ProgressStyle::with_template("{msg} {wide_bar} {percent} % {eta}")?))
 }
 
-/// What the clients propose.
 #[derive(Clone, Copy)]
 enum Load {
-    /// One action, repeated.
     Only(Action),
     /// A typical agent: think, list, read and write in turn.
     Mix,
@@ -150,11 +138,9 @@ impl Load {
     }
 }
 
-/// How the steps reach the gate.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Way {
-    /// By a call in this process.
     Process,
     /// `POST /v1/steps`, over TCP.
     Http,
@@ -165,7 +151,6 @@ enum Way {
 impl Way {
     const ALL: [Self; 3] = [Self::Process, Self::Http, Self::Mcp];
 
-    /// The ways that were named, each once.
     fn of(named: &[Via]) -> Vec<Self> {
         let is_named = |way: &Self| {
             named.iter().any(|via| match via {
@@ -186,7 +171,6 @@ impl Way {
         }
     }
 
-    /// Real steps through a real gate.
     async fn steps(self, data: DataDir, run: Run, progress: &ProgressBar) -> anyhow::Result<Real> {
         match self {
             Self::Process => process::steps(data, run, progress).await,
@@ -196,7 +180,6 @@ impl Way {
     }
 }
 
-/// The size of a measurement.
 #[derive(Clone, Copy)]
 struct Run {
     load: Load,

@@ -2,26 +2,26 @@
 
 use anyhow::bail;
 use serde_json::Value;
+use stepgate_core::budget::BudgetName;
 use stepgate_core::time::Timestamp;
 
-use super::{print_list, text, times};
-use crate::cli::BudgetArgs;
+use super::{print_list, rows, text, times};
 use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show::{self, Times};
 
-pub(super) async fn budget(data: &DataDir, args: &BudgetArgs) -> anyhow::Result<u8> {
+pub(super) async fn budget(data: &DataDir, name: Option<BudgetName>) -> anyhow::Result<u8> {
     let mut client = Client::of(data, Role::Auditor).await?;
-    let query = args.name.as_ref().map(|name| format!("?budget={name}")).unwrap_or_default();
+    let query = name.as_ref().map(|name| format!("?budget={name}")).unwrap_or_default();
     let reply = client.get(&format!("/v1/budgets{query}")).await?;
-    let budgets = reply.get("budgets").and_then(Value::as_array).cloned().unwrap_or_default();
-    if let (Some(name), []) = (&args.name, budgets.as_slice()) {
+    let budgets = rows(&reply, "budgets");
+    if let (Some(name), []) = (&name, budgets) {
         bail!("there is no budget `{name}`; `stepgate budget` lists those that there are");
     }
     let times = times(&data.global);
     let blocks = || budgets.iter().map(|it| block(it, times)).collect::<Vec<_>>().join("\n");
     let none = "there is no budget; `budgets.toml` beside the policies has them";
-    print_list(&budgets, &data.global, none, blocks)?;
+    print_list(budgets, &data.global, none, blocks)?;
     Ok(0)
 }
 
@@ -33,22 +33,19 @@ fn block(budget: &Value, times: Times) -> String {
         "all" => "for all together".to_owned(),
         per => format!("for each {per}"),
     };
-    let ends = budget.get("window_ends").and_then(Value::as_str);
-    let ends = ends.and_then(|ends| ends.parse::<Timestamp>().ok());
-    let window = match ends {
-        Some(ends) => format!(
+    let window = match text(budget, "window_ends").parse::<Timestamp>() {
+        Ok(ends) => format!(
             "in a {} ({}), which ends {}",
             text(budget, "window"),
             text(budget, "zone"),
             times.to_come(ends)
         ),
-        None => "for ever".to_owned(),
+        Err(_) => "for ever".to_owned(),
     };
     let (name, limit) = (text(budget, "budget"), text(budget, "limit"));
     let mut lines = vec![show::printable(&format!("{name}: {limit} {what} {per} {window}"))];
-    let list = |name: &str| budget.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
-    let accounts = list("accounts");
-    for account in &accounts {
+    let accounts = rows(budget, "accounts");
+    for account in accounts {
         let percent = account.get("percent").and_then(Value::as_i64).unwrap_or_default();
         let line =
             format!("  {percent:>3} %  {:>12}  {}", text(account, "used"), text(account, "key"));

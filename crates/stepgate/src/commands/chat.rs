@@ -7,9 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use axum::body::Body;
-use axum::http::{Method, Response, StatusCode};
-use http_body_util::BodyExt;
+use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 use stepgate_agent::turn::TurnId;
 use stepgate_core::ids::{ApprovalId, SessionId};
@@ -22,9 +20,9 @@ use super::confirm::is_yes;
 use super::find::{CANDIDATES_MAX, SESSION, Wanted, find};
 use super::mcp::keep;
 use super::serve::Signals;
-use super::{FAULT, WAITING, approvals, times};
+use super::{FAULT, WAITING, approvals, text, times};
 use crate::cli::{ChatArgs, Named};
-use crate::client::{self, Line};
+use crate::client::{self, Line, Reply};
 use crate::data_dir::DataDir;
 use crate::show::{self, Times};
 use tell::{Failure, Teller};
@@ -90,7 +88,6 @@ struct Chat {
     unanswered: Option<(String, Value)>,
 }
 
-/// How a turn ended.
 enum Ended {
     Answered,
     Failed,
@@ -104,10 +101,8 @@ impl Chat {
         let rows = async |wanted: Wanted<'_>| match wanted {
             Wanted::Newest => {
                 let turns = self.listed("/v1/agent/turns?limit=1", "turns").await?;
-                Ok(turns
-                    .iter()
-                    .map(|turn| json!({ "session_id": turn.get("sessionId") }))
-                    .collect())
+                let row = |turn: &Value| json!({ "session_id": turn.get("sessionId") });
+                Ok(turns.iter().map(row).collect())
             }
             Wanted::Beginning(prefix) => {
                 let limit = CANDIDATES_MAX + 1;
@@ -125,11 +120,10 @@ impl Chat {
 
     /// Rows that the agent may see.
     async fn listed(&self, path: &str, name: &str) -> anyhow::Result<Vec<Value>> {
-        let response = self.agent.exchange(Method::GET, path, &[], Vec::new()).await?;
-        let is_success = response.status().is_success();
-        let body = body_of(response).await?;
+        let reply = self.agent.ask(Method::GET, path).await?;
+        let body = reply.parsed()?;
         match body.get(name).and_then(Value::as_array) {
-            Some(rows) if is_success => Ok(rows.clone()),
+            Some(rows) if reply.status.is_success() => Ok(rows.clone()),
             Some(_) | None => bail!(
                 "the gateway does not list its {name}: {}",
                 show::printable(&body.to_string())
@@ -177,8 +171,7 @@ impl Chat {
         let body = body.to_string().into_bytes();
         let response = self.agent.exchange(Method::POST, path, &headers, body).await?;
         if response.status() != StatusCode::OK {
-            let result = body_of(response).await?;
-            return self.failed(&result);
+            return self.failed(&Reply::read(response).await?.parsed()?);
         }
         let mut events = Events::new(response.into_body());
         while let Some(event) = events.next().await? {
@@ -257,7 +250,12 @@ impl Chat {
             return Ok(None);
         };
         // What is not seen must not be approved: without the details there is no question.
-        let Some(card) = card(operator, approval, self.times).await? else {
+        let reply = operator.ask(Method::GET, &format!("/v1/approvals/{approval}")).await?;
+        let shown = match reply.status.is_success() {
+            true => approvals::block(&reply.parsed()?, self.times),
+            false => None,
+        };
+        let Some(card) = shown else {
             show::note(format!(
                 "what is asked cannot be shown here: `stepgate approvals`, then `stepgate approve \
                  {approval}` or `stepgate deny {approval}`"
@@ -272,39 +270,17 @@ impl Chat {
         };
         let word = if is_yes(&line) { "approve" } else { "deny" };
         let path = format!("/v1/approvals/{approval}/{word}");
-        let response = operator.exchange(Method::POST, &path, &[], Vec::new()).await?;
-        if !response.status().is_success() {
-            let why = body_of(response).await?;
-            let why = why.get("detail").and_then(Value::as_str).unwrap_or_default();
-            show::note(show::printable(why));
+        let reply = operator.ask(Method::POST, &path).await?;
+        if !reply.status.is_success() {
+            show::note(show::printable(text(&reply.parsed()?, "detail")));
         }
         Ok(None)
     }
 }
 
-/// The session and the turn that an event names.
 fn place(data: &Value) -> Option<(String, String)> {
     let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::to_owned);
     text("sessionId").zip(text("turnId"))
-}
-
-/// Everything that the person decides on; none if it cannot be shown in full.
-async fn card(
-    operator: &Line,
-    approval: ApprovalId,
-    times: Times,
-) -> anyhow::Result<Option<String>> {
-    let path = format!("/v1/approvals/{approval}");
-    let response = operator.exchange(Method::GET, &path, &[], Vec::new()).await?;
-    if !response.status().is_success() {
-        return Ok(None);
-    }
-    Ok(approvals::block(&body_of(response).await?, times))
-}
-
-async fn body_of(response: Response<Body>) -> anyhow::Result<Value> {
-    let body = response.into_body().collect().await.context("the answer broke off")?.to_bytes();
-    serde_json::from_slice(&body).context("the answer is not JSON: is it a Stepgate?")
 }
 
 /// Prints a prompt, if standard input is a terminal.

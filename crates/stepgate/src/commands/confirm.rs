@@ -12,7 +12,6 @@ use crate::cli::Named;
 use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 
-/// When the person at the terminal is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// Unless an operator's token is given.
@@ -82,7 +81,6 @@ fn terminal(asked: Asked) -> anyhow::Result<Terminal> {
 pub(super) struct Terminal(BufReader<File>);
 
 impl Terminal {
-    /// The terminal of this process, if it has one.
     pub(super) fn open() -> io::Result<Self> {
         let terminal = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
         Ok(Self(BufReader::new(terminal)))
@@ -94,7 +92,6 @@ impl Terminal {
         Ok(line.is_some_and(|line| is_yes(&line)))
     }
 
-    /// Writes lines.
     pub(super) fn say(&mut self, lines: &str) -> anyhow::Result<()> {
         writeln!(self.0.get_mut(), "{lines}").context("cannot write to the terminal")
     }

@@ -11,17 +11,14 @@ use crate::store;
 /// Most waiting events that are counted; beyond it the list says "or more".
 const WAITING_MAX: usize = 1000;
 
-/// One that follows the events.
 pub(super) struct Follower<'a> {
     pub(super) name: &'a str,
     pub(super) kind: &'static str,
-    /// The name of its cursor.
     pub(super) cursor: String,
     /// The events that it is sent, all where it is empty; none where there are none.
     pub(super) events: Option<Vec<EventType>>,
 }
 
-/// Lists them.
 pub(super) async fn list(data: &DataDir, followers: Vec<Follower<'_>>) -> anyhow::Result<()> {
     let json = data.global.json;
     let store = store::read(data).await?;
@@ -52,13 +49,9 @@ pub(super) async fn list(data: &DataDir, followers: Vec<Follower<'_>>) -> anyhow
             error.map_or_else(|| Cell::plain("-"), Cell::alarming),
         ]);
     }
-    match json {
-        true => Ok(()),
-        false => show::say(table),
-    }
+    if json { Ok(()) } else { show::say(table) }
 }
 
-/// How many events have not been sent yet.
 async fn waiting(
     store: &dyn Store,
     events: Option<Vec<EventType>>,

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use stepgate_core::ids::ApprovalId;
 
 use super::confirm::{self, Asked};
-use super::{approvals, find, times};
+use super::{FAULT, approvals, find, print_one, rows, text, times};
 use crate::cli::{DecideArgs, Named};
 use crate::client::Client;
 use crate::data_dir::DataDir;
-use crate::show::{self, Times};
+use crate::show::{self, ERROR, GOOD, Times};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
@@ -52,22 +52,12 @@ pub(super) async fn decide(
     let (mut client, ids) = confirm::operator_about(data, asked, find, question).await?;
     let body = json!({ "decision": decision.as_str(), "ids": ids, "note": args.note });
     let reply = client.ask(Method::POST, "/v1/approvals/decide", Some(&body)).await?.json()?;
-    let results = reply.get("results").and_then(Value::as_array).cloned().unwrap_or_default();
-    let mut code = 0;
-    for result in &results {
-        if result.get("error").is_some() {
-            code = super::FAULT;
-        }
-        if data.global.json {
-            show::json(result)?;
-        } else {
-            tell(result)?;
-        }
-    }
-    Ok(code)
+    let results = rows(&reply, "results");
+    results.iter().try_for_each(|result| print_one(result, &data.global, || told(result)))?;
+    let is_refused = results.iter().any(|result| result.get("error").is_some());
+    Ok(if is_refused { FAULT } else { 0 })
 }
 
-/// The approvals that are named, each once.
 async fn found(
     client: &mut Client,
     named: &[Named<ApprovalId>],
@@ -88,7 +78,7 @@ async fn shown(client: &mut Client, ids: &[ApprovalId], times: Times) -> anyhow:
     for id in ids {
         let reply = client.ask(Method::GET, &format!("/v1/approvals/{id}"), None).await?;
         let approval = reply.json().with_context(|| format!("cannot show approval {id}"))?;
-        if approval.get("status").and_then(Value::as_str) != Some("pending") {
+        if text(&approval, "status") != "pending" {
             bail!(
                 "no approval {id} waits: `stepgate approvals --status all` shows what became of it"
             );
@@ -108,22 +98,17 @@ pub(super) fn standing(status: String) -> String {
     if status == "pending" { "counted, and others must approve, too".to_owned() } else { status }
 }
 
-fn tell(result: &Value) -> anyhow::Result<()> {
+fn told(result: &Value) -> String {
     let text = |pointer: &str| {
         let found = result.pointer(pointer).and_then(Value::as_str);
         found.map(show::printable)
     };
     let id = text("/approval_id").unwrap_or_default();
-    match text("/error/detail") {
-        Some(message) => {
-            show::say(format!("{}refused{:#}  {id}: {message}", show::ERROR, show::ERROR))
-        }
-        None => {
-            let status = standing(text("/approval/status").unwrap_or_default());
-            let run = text("/approval/tool_run_id").unwrap_or_default();
-            let outcome = text("/approval/response/outcome");
-            let outcome = outcome.map(|outcome| format!(": {outcome}")).unwrap_or_default();
-            show::say(format!("{}{status}{:#}  {id}  run {run}{outcome}", show::GOOD, show::GOOD))
-        }
+    if let Some(message) = text("/error/detail") {
+        return format!("{ERROR}refused{ERROR:#}  {id}: {message}");
     }
+    let status = standing(text("/approval/status").unwrap_or_default());
+    let run = text("/approval/tool_run_id").unwrap_or_default();
+    let outcome = text("/approval/response/outcome").map(|outcome| format!(": {outcome}"));
+    format!("{GOOD}{status}{GOOD:#}  {id}  run {run}{}", outcome.unwrap_or_default())
 }

@@ -27,7 +27,6 @@ use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::{otlp, settings, show, start, store};
 
-/// Most runs that one check lists.
 const NAMED_MAX: usize = 20;
 
 #[derive(Serialize)]
@@ -237,9 +236,8 @@ async fn tools(data: &DataDir) -> anyhow::Result<String> {
     let off = match Client::elsewhere(data, Role::Auditor).await? {
         Some(mut client) => {
             let reply = client.get("/v1/tools").await?;
-            let off = reply.get("off").and_then(Value::as_array).cloned().unwrap_or_default();
             let message = |off: &Value| off.get("message")?.as_str().map(str::to_owned);
-            off.iter().filter_map(message).collect()
+            super::rows(&reply, "off").iter().filter_map(message).collect()
         }
         None => off_now(data, &config).await?,
     };
@@ -270,7 +268,6 @@ async fn off_now(data: &DataDir, config: &Config) -> anyhow::Result<Vec<String>>
     Ok(off)
 }
 
-/// The store, if there is one.
 async fn store_of(data: &DataDir) -> anyhow::Result<Option<Arc<dyn Store>>> {
     let is_elsewhere = data.store_url(&data.load_config()?)?.is_some();
     match is_elsewhere || data.database().exists() {

@@ -13,6 +13,7 @@ use stepgate_core::ids::{ApprovalId, IdPrefix, PrincipalId, RunId, SessionId};
 use stepgate_core::ports::{RunQuery, RunText, SessionQuery, Store};
 use stepgate_core::session::Session;
 
+use super::text;
 use crate::cli::Named;
 use crate::client::Client;
 use crate::{show, start};
@@ -20,11 +21,8 @@ use crate::{show, start};
 /// Most candidates that are listed where a beginning is not unique.
 pub(super) const CANDIDATES_MAX: u32 = 10;
 
-/// A kind of object that has an id.
 pub(super) struct Kind {
-    /// For messages.
     pub(super) name: &'static str,
-    /// The command that lists them.
     pub(super) listed_by: &'static str,
     /// The members of a row that tell what it is, its id first.
     pub(super) members: &'static [&'static str],
@@ -59,7 +57,6 @@ impl Kind {
         parsed.with_context(|| format!("the gateway lists a {} without its id", self.name))
     }
 
-    /// One line about a candidate.
     fn candidate(&self, row: &Value) -> String {
         let members = self.members.iter().filter_map(|name| row.get(name)?.as_str());
         let line: String = members.map(|text| format!("  {}", show::printable(text))).collect();
@@ -67,12 +64,10 @@ impl Kind {
     }
 }
 
-/// An id, of whatever kind.
 pub(super) trait Id: FromStr<Err: Error + Send + Sync + 'static> + Display + Copy {}
 
 impl<T: FromStr<Err: Error + Send + Sync + 'static> + Display + Copy> Id for T {}
 
-/// What a resolver looks for.
 #[derive(Clone, Copy)]
 pub(super) enum Wanted<'a> {
     /// The newest that fits the command.
@@ -173,8 +168,7 @@ pub(super) async fn run(client: &mut Client, named: &Named<RunId>) -> anyhow::Re
     let rows = async |wanted: Wanted<'_>| {
         let rows = from_gateway(client, "runs", "text", "", wanted).await?;
         if let (Wanted::Newest, Some(newest)) = (wanted, rows.first()) {
-            let text = |name: &str| newest.get(name).and_then(Value::as_str).unwrap_or_default();
-            let (run, owner) = (text("tool_run_id"), text("principal_id"));
+            let (run, owner) = (text(newest, "tool_run_id"), text(newest, "principal_id"));
             show::note(show::printable(&format!("last: run {run} of `{owner}`")));
         }
         Ok(rows)

@@ -78,7 +78,6 @@ impl Gateway {
         Ok(Self { service, held, app, listeners, reloading })
     }
 
-    /// Answers requests until `stop` completes.
     pub(super) async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         self.listeners.serve(&self.app, stepgate_http::router(&self.app), stop).await;
         self.reloading.abort();

@@ -7,60 +7,51 @@ use axum::http::Method;
 use serde_json::{Value, json};
 use stepgate_core::action::proposed_name;
 use stepgate_core::grant::Condition;
-use stepgate_core::ids::{ApprovalId, ArtifactId};
+use stepgate_core::ids::ApprovalId;
 
 use super::confirm::{self, Asked};
 use super::find::{self, Kind};
-use super::{past, print_list, print_one, text, times};
-use crate::cli::{Allowance, CreateGrantArgs, GrantsArgs, GrantsCommand, Named, Span};
-use crate::client::{Client, Role};
+use super::standing::Standing;
+use super::{number, past, print_one, text, times};
+use crate::cli::{Allowance, CreateGrantArgs, GrantsArgs, GrantsCommand, Span};
+use crate::client::Client;
 use crate::data_dir::DataDir;
 use crate::show::{self, Times};
 
-const GRANT: Kind = Kind {
-    name: "grant",
-    listed_by: "stepgate grants",
-    members: &["grant_id", "created_at", "principal_id", "tool"],
+const GRANTS: Standing = Standing {
+    kind: Kind {
+        name: "grant",
+        listed_by: "stepgate grants",
+        members: &["grant_id", "created_at", "principal_id", "tool"],
+    },
+    list: "grants",
+    none: "no grants",
+    is_in_force: |grant| text(grant, "status") == "active",
+    block,
 };
 
 pub(super) async fn grants(data: &DataDir, args: GrantsArgs) -> anyhow::Result<u8> {
     match args.command {
-        None => list(data, args.all).await?,
+        None => GRANTS.print(data, args.all).await?,
         Some(GrantsCommand::Create(args)) => create(data, &args).await?,
-        Some(GrantsCommand::Revoke { id }) => revoke(data, &id).await?,
+        Some(GrantsCommand::Revoke { id }) => {
+            let (mut client, id) = GRANTS.agreed(data, &id, "revoke it?").await?;
+            client.ask(Method::DELETE, &format!("/v1/grants/{id}"), None).await?.succeeded()?;
+            show::say(format!("revoked {id}"))?;
+        }
     }
     Ok(0)
 }
 
-async fn all(client: &mut Client) -> anyhow::Result<Vec<Value>> {
-    let reply = client.get("/v1/grants").await?;
-    Ok(reply.get("grants").and_then(Value::as_array).cloned().unwrap_or_default())
-}
-
-fn is_active(grant: &Value) -> bool {
-    text(grant, "status") == "active"
-}
-
-async fn list(data: &DataDir, with_past: bool) -> anyhow::Result<()> {
-    let mut client = Client::of(data, Role::Auditor).await?;
-    let mut grants = all(&mut client).await?;
-    grants.retain(|grant| with_past || is_active(grant));
-    let times = times(&data.global);
-    let blocks = || grants.iter().map(|grant| block(grant, times)).collect::<Vec<_>>().join("\n");
-    print_list(&grants, &data.global, "no grants", blocks)
-}
-
-/// A grant, with what it covers spelled out.
 fn block(grant: &Value, times: Times) -> String {
-    let number = |name: &str| grant.get(name).and_then(Value::as_u64).unwrap_or_default();
     let head = format!(
         "{}  {}  {} by {}, {} of {} used, until {}, granted by {} {}",
         text(grant, "grant_id"),
         text(grant, "status"),
         text(grant, "tool"),
         text(grant, "principal_id"),
-        number("used"),
-        number("uses_max"),
+        number(grant, "used"),
+        number(grant, "uses_max"),
         grant_end(grant, times),
         text(grant, "granted_by"),
         past(times, grant, "created_at"),
@@ -86,7 +77,6 @@ fn grant_end(grant: &Value, times: Times) -> String {
     end.parse().map_or_else(|_| end.to_owned(), |end| times.to_come(end))
 }
 
-/// What an argument must be, in words.
 fn spelled_out(name: &str, condition: &Condition) -> String {
     match condition {
         Condition::Equals(value) => format!("{name} is exactly {value}"),
@@ -143,28 +133,4 @@ fn what_is_granted(approval: &Value, allowed: &BTreeMap<&str, &Condition>) -> St
     });
     let lines: String = lines.map(|line| format!("\n  {}", show::printable(&line))).collect();
     show::printable(&head) + &lines
-}
-
-async fn revoke(data: &DataDir, named: &Named<ArtifactId>) -> anyhow::Result<()> {
-    let find = async |client: &mut Client| meant(client, named, times(&data.global)).await;
-    let question = async |_: &mut Client, (_, shown): &(ArtifactId, String)| {
-        Ok(format!("{shown}\nrevoke it?"))
-    };
-    let asked = Asked::about(std::slice::from_ref(named));
-    let (mut client, (id, _)) = confirm::operator_about(data, asked, find, question).await?;
-    let reply = client.ask(Method::DELETE, &format!("/v1/grants/{id}"), None).await?;
-    reply.succeeded()?;
-    show::say(format!("revoked {id}"))
-}
-
-/// The grant that is meant, and how it looks.
-async fn meant(
-    client: &mut Client,
-    named: &Named<ArtifactId>,
-    times: Times,
-) -> anyhow::Result<(ArtifactId, String)> {
-    let grants = all(client).await?;
-    let newest = grants.iter().find(|grant| is_active(grant));
-    let (id, grant) = find::among(&GRANT, named, &grants, newest).await?;
-    Ok((id, grant.map(|grant| block(grant, times)).unwrap_or_default()))
 }

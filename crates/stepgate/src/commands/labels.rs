@@ -5,7 +5,7 @@ use axum::http::Method;
 use serde_json::{Value, json};
 use stepgate_core::label::Label;
 
-use super::{confirm, print_list};
+use super::{confirm, print_list, rows};
 use crate::cli::{CarrierArgs, LabelsArgs, LabelsCommand};
 use crate::client::{Client, Role, encoded};
 use crate::data_dir::DataDir;
@@ -38,10 +38,8 @@ fn carrier(of: &CarrierArgs) -> anyhow::Result<(String, String)> {
 async fn list(data: &DataDir, query: &str, shown: &str) -> anyhow::Result<()> {
     let mut client = Client::of(data, Role::Auditor).await?;
     let reply = client.get(&format!("/v1/labels?{query}")).await?;
-    let labels = reply.get("labels").and_then(Value::as_array).cloned().unwrap_or_default();
-    let additions = reply.get("additions").and_then(Value::as_array).cloned().unwrap_or_default();
-    let lines = || additions.iter().map(line).collect::<Vec<_>>().join("\n");
-    print_list(&labels, &data.global, &format!("{shown} has no label"), lines)
+    let lines = || rows(&reply, "additions").iter().map(line).collect::<Vec<_>>().join("\n");
+    print_list(rows(&reply, "labels"), &data.global, &format!("{shown} has no label"), lines)
 }
 
 /// A label, and which detector found what it stands for. What the detector found is recorded nowhere.

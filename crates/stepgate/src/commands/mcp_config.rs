@@ -20,10 +20,7 @@ const TOKEN_VARIABLE: &str = "STEPGATE_TOKEN";
 
 /// Prints the configuration to standard output, and what to do with it to standard error.
 pub(super) fn config(data: &DataDir, client: Client, stdio: bool) -> anyhow::Result<u8> {
-    let way = match client.speaks_http() && !stdio {
-        true => over_http(data)?,
-        false => as_program(data)?,
-    };
+    let way = if client.speaks_http() && !stdio { over_http(data)? } else { as_program(data)? };
     let snippet = client.snippet(&way);
     snippet.advice.into_iter().for_each(show::note);
     show::plain(snippet.text)?;
@@ -48,7 +45,6 @@ fn over_http(data: &DataDir) -> anyhow::Result<Way> {
     Ok(Way::Http { url, token })
 }
 
-/// For this program, started by the client.
 fn as_program(data: &DataDir) -> anyhow::Result<Way> {
     let rooted = |path: &Path| anyhow::Ok(path::absolute(path)?.to_string_lossy().into_owned());
     let mut args = match (&data.global.url, &data.global.token_file) {
@@ -67,29 +63,23 @@ fn as_program(data: &DataDir) -> anyhow::Result<Way> {
     Ok(Way::Stdio { program: std::env::current_exe()?, args })
 }
 
-/// How a client connects to the gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Way {
-    /// To a running gateway.
     Http {
         /// The gateway's address, such as `http://127.0.0.1:7420`.
         url: String,
         /// Where the token is, in words for a person.
         token: String,
     },
-    /// By starting a program.
     Stdio {
-        /// This program.
         program: PathBuf,
         /// Its arguments, with absolute paths: a client starts programs in any directory.
         args: Vec<String>,
     },
 }
 
-/// What to write, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Snippet {
-    /// The configuration, to be written or merged.
     text: String,
     /// What a person does with it, line by line.
     advice: Vec<String>,
@@ -104,7 +94,6 @@ impl Client {
         }
     }
 
-    /// The configuration for this client.
     fn snippet(self, way: &Way) -> Snippet {
         let text = match self {
             Self::Codex => codex(way),

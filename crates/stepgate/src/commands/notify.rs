@@ -16,7 +16,9 @@ use super::cursors::{self, Follower};
 
 pub(super) async fn notify(data: &DataDir, command: NotifyCommand) -> anyhow::Result<u8> {
     let config = data.load_config()?;
-    let settings = read(data, &config)?;
+    // As a gateway with this configuration would have them.
+    let url = config.serve.configured_url()?.to_string();
+    let settings = settings::receivers(data, &config, Some(url))?;
     if settings.receivers.is_empty() {
         bail!("no receiver is configured: add a [[notify]] to `{}`", data.config_shown());
     }
@@ -24,11 +26,6 @@ pub(super) async fn notify(data: &DataDir, command: NotifyCommand) -> anyhow::Re
         NotifyCommand::Test { name } => test(settings, name.as_deref(), data.global.json).await,
         NotifyCommand::List => list(data, &config, settings).await,
     }
-}
-
-/// The receivers, as a gateway with this configuration would have them.
-fn read(data: &DataDir, config: &Config) -> anyhow::Result<NotifySettings> {
-    settings::receivers(data, config, Some(config.serve.configured_url()?.to_string()))
 }
 
 async fn test(settings: NotifySettings, name: Option<&str>, json: bool) -> anyhow::Result<u8> {

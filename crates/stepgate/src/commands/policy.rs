@@ -12,15 +12,15 @@ use std::path::Path;
 
 use anyhow::Context;
 use axum::http::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 use stepgate_core::facts::FactNames;
 use stepgate_core::label::{Flow, Label};
 use stepgate_core::tool::{Mode, ToolName};
 use stepgate_gateway::control;
 use stepgate_policy::{Finding, Nameable, Severity, ToolShape};
 
-use super::{FAULT, print_one, run};
-use crate::cli::PolicyCommand;
+use super::{FAULT, number, print_one, proposal, quoted, rows, run, text};
+use crate::cli::{ExplainArgs, PolicyCommand};
 use crate::client::{Client, Role, encoded, parameter};
 use crate::config::Config;
 use crate::data_dir::DataDir;
@@ -33,43 +33,7 @@ pub(super) async fn policy(data: &DataDir, command: PolicyCommand) -> anyhow::Re
             init::init(data, directory, suggestions).await
         }
         PolicyCommand::Check { directory } => check(data, directory.as_deref()).await,
-        PolicyCommand::Explain {
-            tool,
-            pairs,
-            args,
-            principal,
-            session,
-            label,
-            targets,
-            addresses,
-            window,
-            used,
-            steps,
-            opened,
-            group,
-            reads,
-            shadow,
-        } => {
-            let arguments = match args {
-                Some(json) => serde_json::from_str(&json).context("--args is not JSON")?,
-                None => run::pairs(&tool, &pairs)?,
-            };
-            let query = [
-                format!("principal={}", encoded(principal.as_str())),
-                parameter("session", session.as_ref()),
-                parameter("labels", listed(&label).as_ref()),
-                parameter("schedule", listed(&window).as_ref()),
-                parameter("groups", listed(&group).as_ref()),
-                parameter("reads", listed(&reads).as_ref()),
-                parameter("targets", listed(&targets).as_ref()),
-                parameter("addresses", listed(&addresses).as_ref()),
-                parameter("used", listed(&used).as_ref()),
-                parameter("steps", steps.as_ref()),
-                parameter("opened", listed(&opened).as_ref()),
-                parameter("shadow", shadow.then_some(&true)),
-            ];
-            explain(data, &tool, arguments, &query.concat()).await
-        }
+        PolicyCommand::Explain(args) => explain(data, &args).await,
         PolicyCommand::Prove(command) => prove::prove(data, command).await,
         PolicyCommand::Diff(args) => diff::diff(data, args).await,
         PolicyCommand::Replay { directory, limit, fail_on_change } => {
@@ -119,7 +83,6 @@ fn line(finding: &Finding) -> String {
     format!("{style}{}:{style:#} {words}", finding.severity.as_str())
 }
 
-/// The names of facts that policies can name.
 pub(super) fn names(config: &Config) -> anyhow::Result<FactNames> {
     Ok(config.facts()?.names(&config.groups()?))
 }
@@ -129,13 +92,14 @@ pub(super) fn names(config: &Config) -> anyhow::Result<FactNames> {
 pub(super) async fn tools(data: &DataDir, directory: &Path) -> anyhow::Result<Vec<ToolShape>> {
     if let Some(mut client) = Client::elsewhere(data, Role::Auditor).await? {
         let reply = client.get("/v1/tools").await?;
-        let all = |name: &str| reply.get(name).and_then(Value::as_array).into_iter().flatten();
-        let offered: Vec<ToolShape> = all("tools").filter_map(shape).collect();
+        let tools = rows(&reply, "tools").iter();
+        let offered: Vec<ToolShape> = tools.clone().filter_map(shape).collect();
         let is_off = |tool: &&Value| tool.get("trouble").is_some() || tool.get("off").is_some();
         let named = |tool: &Value| ToolName::parse(tool.get("name")?.as_str()?).ok();
-        let unknown = all("servers").filter(|it| it.get("known") == Some(&Value::Bool(false)));
+        let servers = rows(&reply, "servers").iter();
+        let unknown = servers.filter(|it| it.get("known") == Some(&Value::Bool(false)));
         let unknown = unknown.filter_map(|it| it.get("name")?.as_str().map(str::to_owned));
-        let off = all("tools").filter(is_off).filter_map(named).collect();
+        let off = tools.filter(is_off).filter_map(named).collect();
         let off = control::off(off, &unknown.collect::<Vec<_>>(), directory);
         return Ok(offered.into_iter().chain(off).collect());
     }
@@ -151,15 +115,11 @@ pub(super) async fn tools(data: &DataDir, directory: &Path) -> anyhow::Result<Ve
 }
 
 fn shape(tool: &Value) -> Option<ToolShape> {
-    let mode = tool.get("mode")?.as_str()?;
-    let texts = |member: &str| {
-        let listed = tool.get(member).and_then(Value::as_array).into_iter().flatten();
-        listed.filter_map(Value::as_str)
-    };
+    let texts = |member: &str| rows(tool, member).iter().filter_map(Value::as_str);
     let labels = |member| texts(member).filter_map(|label| Label::parse(label).ok()).collect();
     Some(ToolShape {
         name: ToolName::parse(tool.get("name")?.as_str()?).ok()?,
-        mode: Mode::ALL.into_iter().find(|known| known.as_str() == mode)?,
+        mode: Mode::parse(tool.get("mode")?.as_str()?)?,
         input_schema: tool.get("input_schema")?.clone(),
         redacted: texts("redacted").map(str::to_owned).collect(),
         flow: Flow {
@@ -179,16 +139,29 @@ fn shape(tool: &Value) -> Option<ToolShape> {
     })
 }
 
-async fn explain(data: &DataDir, tool: &str, args: Value, query: &str) -> anyhow::Result<u8> {
-    let proposal = json!({
-        "schema_version": "1.0.0",
-        "id": uuid::Uuid::new_v4(),
-        "reasoning": "what would be decided",
-        "action": tool,
-        "args": args,
-    });
+async fn explain(data: &DataDir, args: &ExplainArgs) -> anyhow::Result<u8> {
+    let tool = &args.tool;
+    let arguments = match &args.args {
+        Some(json) => serde_json::from_str::<Value>(json).context("--args is not JSON")?,
+        None => run::pairs(tool, &args.pairs)?,
+    };
+    let query = [
+        format!("principal={}", encoded(args.principal.as_str())),
+        parameter("session", args.session.as_ref()),
+        parameter("labels", listed(&args.label).as_ref()),
+        parameter("schedule", listed(&args.window).as_ref()),
+        parameter("groups", listed(&args.group).as_ref()),
+        parameter("reads", listed(&args.reads).as_ref()),
+        parameter("targets", listed(&args.targets).as_ref()),
+        parameter("addresses", listed(&args.addresses).as_ref()),
+        parameter("used", listed(&args.used).as_ref()),
+        parameter("steps", args.steps.as_ref()),
+        parameter("opened", listed(&args.opened).as_ref()),
+        parameter("shadow", args.shadow.then_some(&true)),
+    ];
+    let proposal = proposal(tool, arguments, "what would be decided");
     let mut client = Client::of(data, Role::Auditor).await?;
-    let path = format!("/v1/policy/evaluate?{query}");
+    let path = format!("/v1/policy/evaluate?{}", query.concat());
     let reply = client.ask(Method::POST, &path, Some(&proposal)).await?;
     let reply = reply.json().with_context(|| {
         format!(
@@ -200,52 +173,49 @@ async fn explain(data: &DataDir, tool: &str, args: Value, query: &str) -> anyhow
 }
 
 fn explained(reply: &Value) -> String {
-    let text =
-        |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(show::printable);
-    let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
-    let mut lines = vec![format!(
-        "{}: {}",
-        text(reply, "tool").unwrap_or_default(),
-        text(reply, "verdict").unwrap_or_default()
-    )];
+    let text = |value: &Value, name: &str| show::printable(text(value, name));
+    let members = |name: &str| reply.get(name).and_then(Value::as_object).into_iter().flatten();
+    let mut lines = vec![format!("{}: {}", text(reply, "tool"), text(reply, "verdict"))];
     let details = [
         ("rule", "refused by"),
         ("detail", "denied because"),
         ("reason", "a person is asked because"),
     ];
     for (name, label) in details {
-        lines.extend(text(reply, name).map(|text| format!("  {label} {text}")));
+        let said = reply.get(name).and_then(Value::as_str).map(show::printable);
+        lines.extend(said.map(|said| format!("  {label} {said}")));
     }
-    let caps = reply.get("caps").and_then(Value::as_object).cloned().unwrap_or_default();
-    let lowered = |(name, max): (&String, &Value)| {
-        show::printable(&format!("  `{name}` is lowered to {max}"))
-    };
-    lines.extend(caps.iter().map(lowered));
-    let defaults = reply.get("defaults").and_then(Value::as_object).cloned().unwrap_or_default();
-    lines.extend(defaults.iter().map(|(place, value)| {
+    lines.extend(
+        members("caps")
+            .map(|(name, max)| show::printable(&format!("  `{name}` is lowered to {max}"))),
+    );
+    lines.extend(members("defaults").map(|(place, value)| {
         let name = place.trim_start_matches('/').replace('/', ".");
-        let (name, value) = (show::printable(&name), show::printable(&value.to_string()));
-        format!("  `{name}` is not given: policies see the tool's default, {value}")
+        let words = format!("  `{name}` is not given: policies see the tool's default, {value}");
+        show::printable(&words)
     }));
-    let explanation = reply.get("explanation").cloned().unwrap_or_default();
-    for budget in list(explanation.get("budgets")) {
-        let word = |name: &str| text(&budget, name).unwrap_or_else(|| "?".to_owned());
+    let explanation = reply.get("explanation").unwrap_or(&Value::Null);
+    for budget in rows(explanation, "budgets") {
+        let word = |name: &str| {
+            budget.get(name).and_then(Value::as_str).map_or("?".to_owned(), show::printable)
+        };
         let [name, used, amount, limit] = ["budget", "used", "amount", "limit"].map(word);
         lines.push(format!(
             "  budget `{name}`: {used} of {limit} is used, and the call takes {amount}"
         ));
     }
-    for unseen in list(explanation.get("unseen")) {
-        let (argument, why) = (text(&unseen, "argument"), text(&unseen, "why"));
-        let (argument, why) = (argument.unwrap_or_default(), why.unwrap_or_default());
+    for unseen in rows(explanation, "unseen") {
+        let (argument, why) = (text(unseen, "argument"), text(unseen, "why"));
         lines.push(format!("  policies cannot see `{argument}`: {why}"));
     }
-    lines.extend(text(&explanation, "not_asked").map(|why| format!("  not asked: {why}")));
-    for request in list(explanation.get("requests")) {
+    if explanation.get("not_asked").is_some_and(Value::is_string) {
+        lines.push(format!("  not asked: {}", text(explanation, "not_asked")));
+    }
+    for request in rows(explanation, "requests") {
         let is_capped = request.get("is_capped").and_then(Value::as_bool) == Some(true);
         let lowered = if is_capped { ", with the arguments lowered" } else { "" };
-        lines.push(format!("  {}{lowered}", text(&request, "resource").unwrap_or_default()));
-        for policy in list(request.get("policies")) {
+        lines.push(format!("  {}{lowered}", text(request, "resource")));
+        for policy in rows(request, "policies") {
             let outcome = match policy.get("outcome") {
                 Some(Value::String(word)) => show::printable(&word.replace('_', " ")),
                 Some(errored) => show::printable(&format!("errored: {errored}")),
@@ -253,19 +223,14 @@ fn explained(reply: &Value) -> String {
             };
             lines.push(format!(
                 "    {} {} {outcome} ({}:{})",
-                text(&policy, "effect").unwrap_or_default(),
-                text(&policy, "name").unwrap_or_default(),
-                text(&policy, "file").unwrap_or_default(),
-                policy.get("line").and_then(Value::as_u64).unwrap_or_default(),
+                text(policy, "effect"),
+                text(policy, "name"),
+                text(policy, "file"),
+                number(policy, "line"),
             ));
         }
     }
-    let notes = list(explanation.get("notes"));
-    lines.extend(
-        notes
-            .iter()
-            .filter_map(Value::as_str)
-            .map(|note| format!("  note: {}; such a call is denied", show::printable(note))),
-    );
+    let notes = rows(explanation, "notes").iter().filter_map(Value::as_str).map(show::printable);
+    lines.extend(notes.map(|note| format!("  note: {note}; such a call is denied")));
     lines.join("\n")
 }

@@ -13,7 +13,6 @@ use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show;
 
-/// The record that the store has.
 pub(super) async fn from_store(store: &dyn Store, run_id: RunId) -> Option<RecordBody> {
     let dossier = store.dossier(run_id).await.ok().flatten();
     dossier.and_then(|dossier| dossier.record?.0.body().ok())

@@ -4,6 +4,7 @@ use axum::http::Method;
 use stepgate_core::attention;
 use stepgate_gateway::attention::RecoveryObject;
 
+use super::{FAULT, print_one};
 use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::{show, start};
@@ -20,22 +21,19 @@ pub(super) async fn recover(data: &DataDir) -> anyhow::Result<u8> {
             RecoveryObject::of(&held.recovered, &attention::of(&held.gate).await?)
         }
     };
-    if data.global.json {
-        show::json(&done)?;
-    } else {
-        print(&done)?;
-    }
-    Ok(if done.attention.is_empty() { 0 } else { super::FAULT })
+    print_one(&done, &data.global, || words(&done))?;
+    Ok(if done.attention.is_empty() { 0 } else { FAULT })
 }
 
-fn print(done: &RecoveryObject) -> anyhow::Result<()> {
-    show::say(format!(
+fn words(done: &RecoveryObject) -> String {
+    let counts = format!(
         "{} brought to their end, {} waiting for a person, {} in doubt, {} quarantined, {} stuck",
         done.finished.len(),
         done.waiting.len(),
         done.in_doubt.len(),
         done.quarantined.len(),
         done.stuck.len()
-    ))?;
-    done.attention.iter().map(show::attention::line).try_for_each(show::say)
+    );
+    let needs = done.attention.iter().map(show::attention::line);
+    [counts].into_iter().chain(needs).collect::<Vec<_>>().join("\n")
 }

@@ -70,7 +70,6 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs) -> anyhow::Result
     Ok(0)
 }
 
-/// A database that contains the backup.
 enum Filled {
     /// Filled by this restore, in a transaction: not visible to other connections yet.
     Now(Restoring),
@@ -95,7 +94,7 @@ impl Filled {
                 bar.finish_and_clear();
                 Ok(Self::Now(restoring))
             }
-            Err(error @ BackupError::NotEmpty { .. }) if staging.was_interrupted() => {
+            Err(error @ BackupError::NotEmpty { .. }) if staging.was_interrupted => {
                 let store = PostgresStore::open_read_only(url, options).await?;
                 match ends_at(&verify::verify(&store, &[], |_| ()).await?, heads) {
                     true => Ok(Self::Before(store)),

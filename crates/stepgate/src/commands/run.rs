@@ -1,7 +1,7 @@
 //! `stepgate run`: builds a proposal from a tool and its arguments.
 
 use anyhow::{Context, bail};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use stepgate_core::failure::Outcome;
 use stepgate_core::run::{Payload, Word};
 use stepgate_core::tool::ToolName;
@@ -16,7 +16,7 @@ use crate::show;
 use crate::start::Held;
 
 pub(super) async fn run(data: &DataDir, args: RunArgs) -> anyhow::Result<u8> {
-    let payload = Payload::whole(proposal(&args)?);
+    let payload = proposal(&args)?;
     let mut taker = Taker::of(data, args.session.as_ref()).await?;
     let taken = taker.take(payload).await?;
     let is_denied = taken.code == exit_code(Word::Outcome(Outcome::Denied));
@@ -52,22 +52,13 @@ fn how_to_go_on(response: &str) -> Option<String> {
     }
 }
 
-fn proposal(args: &RunArgs) -> anyhow::Result<Vec<u8>> {
+fn proposal(args: &RunArgs) -> anyhow::Result<Payload> {
     let id = args.id.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
-    let head = json!({
-        "schema_version": "1.0.0",
-        "id": id,
-        "reasoning": args.reasoning,
-        "action": args.tool,
-    });
-    let head = head.to_string();
-    let head = head.strip_suffix('}').unwrap_or_default();
-    // The arguments are inserted as they were typed: the gate's parser judges them.
     let arguments = match &args.args {
         Some(json) => json.clone(),
         None => pairs(&args.tool, &args.pairs)?.to_string(),
     };
-    Ok(format!("{head},\"args\":{arguments}}}").into_bytes())
+    Ok(Payload::proposal(id, &args.reasoning, &args.tool, arguments))
 }
 
 pub(super) fn pairs(tool: &str, pairs: &[String]) -> anyhow::Result<Value> {

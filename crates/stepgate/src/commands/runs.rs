@@ -174,7 +174,6 @@ async fn settle(client: &mut Client, run_id: RunId, args: &ResolveArgs) -> anyho
     Ok(taken.code)
 }
 
-/// Every run that needs a person.
 async fn attention(store: &dyn Store) -> anyhow::Result<Vec<NeedObject>> {
     let needs = attention::list(store, &Reading::default()).await?;
     Ok(needs.iter().map(NeedObject::of).collect())

@@ -15,9 +15,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
 use super::gateway::Gateway;
+use super::{proposal, quoted};
 use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
-use crate::show;
+use crate::show::{self, GOOD};
 use supervisor::State;
 
 pub(super) async fn serve(data: &DataDir, args: ServeArgs) -> anyhow::Result<u8> {
@@ -98,34 +99,19 @@ fn greet(url: &str, asked: &str, root: &Path, operator: &Path, agent: &Path) -> 
     let root = std::path::absolute(root)?;
     let agent = std::path::absolute(agent)?;
     let operator = std::path::absolute(operator)?;
-    let proposal = json!({
-        "schema_version": "1.0.0",
-        "id": uuid::Uuid::new_v4(),
-        "reasoning": "a first look",
-        "action": "LIST_FILES",
-        "args": { "path": "/sandbox/" },
-    });
+    let proposal = proposal("LIST_FILES", json!({ "path": "/sandbox/" }), "a first look");
     show::say(format!(
-        "{}stepgate{:#} listens on {url}\n\
+        "{GOOD}stepgate{GOOD:#} listens on {url}\n\
          data     {}\n\
          tokens   {}\n         {}\n\
          console  {asked}/\n\
          try      curl -s {asked}/v1/steps -H \"Authorization: Bearer $(cat {})\" -d '{proposal}'\n\
          stop     Ctrl-C",
-        show::GOOD,
-        show::GOOD,
         root.display(),
         operator.display(),
         agent.display(),
-        quoted(&agent),
+        quoted(&agent.display().to_string()),
     ))
-}
-
-/// A path, quoted as one word for a shell.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// The two signals that ask a process to end: SIGINT and SIGTERM.

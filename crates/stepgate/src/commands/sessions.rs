@@ -25,7 +25,6 @@ pub(super) async fn sessions(data: &DataDir, args: SessionsArgs) -> anyhow::Resu
     }
 }
 
-/// Records what the user of a session asked for.
 async fn tell(data: &DataDir, session: &Named<SessionId>, text: &str) -> anyhow::Result<u8> {
     let text = match text {
         "-" => {

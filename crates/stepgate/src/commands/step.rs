@@ -72,7 +72,6 @@ impl Taker {
         Ok(Self::Here { held: Box::new(held), service, session })
     }
 
-    /// Takes a payload through the gate.
     pub(super) async fn take(&mut self, payload: Payload) -> anyhow::Result<Taken> {
         match self {
             Self::Elsewhere { client, session } => send(client, *session, payload).await,
@@ -89,7 +88,6 @@ impl Taker {
         }
     }
 
-    /// Prints why the step was refused.
     pub(super) async fn tell_reason(&self, data: &DataDir, taken: &Taken) {
         let Some(run_id) = taken.run_id else { return };
         let record = match self {
@@ -100,10 +98,8 @@ impl Taker {
     }
 }
 
-/// The answer to a proposal.
 pub(super) struct Taken {
     pub(super) response: String,
-    /// The exit code.
     pub(super) code: u8,
     run_id: Option<RunId>,
     /// What was recorded, for people.
@@ -111,7 +107,6 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// The response of a gateway.
     pub(super) fn read(reply: Reply) -> anyhow::Result<Self> {
         let response = String::from_utf8(reply.body.to_vec()).context("the answer is not text")?;
         let parsed: Value = serde_json::from_str(&response).unwrap_or_default();
@@ -129,7 +124,6 @@ impl Taken {
     }
 }
 
-/// Sends a proposal to the gateway.
 async fn send(
     client: &mut Client,
     session: Option<SessionId>,
@@ -182,12 +176,9 @@ fn open(file: &Path) -> anyhow::Result<(Box<dyn BufRead + Send>, Option<u64>)> {
     Ok((Box::new(BufReader::new(open)), Some(length)))
 }
 
-/// Where a payload ends.
 #[derive(Clone, Copy)]
 enum End {
-    /// At the end of the line.
     Line,
-    /// At the end of the input.
     Input,
 }
 

@@ -5,18 +5,24 @@ use serde_json::{Value, json};
 use stepgate_core::ids::ArtifactId;
 use stepgate_core::stop::StopTarget;
 
-use super::confirm::{self, Asked};
 use super::find::{self, Kind};
-use super::{past, print_list, print_one, text, times};
-use crate::cli::{LiftArgs, Named, StopArgs, StopWhat, StopsArgs};
+use super::standing::{Standing, is_in_force, order};
+use super::{number, print_one, rows, text, times};
+use crate::cli::{Named, StopArgs, StopWhat};
 use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show::{self, Times};
 
-const STOP: Kind = Kind {
-    name: "stop",
-    listed_by: "stepgate stops --all",
-    members: &["stop_id", "made_at", "stopped_by"],
+const STOPS: Standing = Standing {
+    kind: Kind {
+        name: "stop",
+        listed_by: "stepgate stops --all",
+        members: &["stop_id", "made_at", "stopped_by"],
+    },
+    list: "stops",
+    none: "nothing is stopped",
+    is_in_force,
+    block,
 };
 
 /// Stops, without a question: in an emergency every second counts, and a stop is easily lifted.
@@ -41,16 +47,13 @@ async fn target(client: &mut Client, what: StopWhat) -> anyhow::Result<StopTarge
 
 /// What is stopped, and what that could not take back.
 fn report(made: &Value, times: Times) -> String {
-    let number = |name: &str| made.get(name).and_then(Value::as_u64).unwrap_or_default();
     let stop = made.get("stop").cloned().unwrap_or_default();
-    let running = match number("running") {
+    let running = match number(made, "running") {
         0 => "\n  no call is under way".to_owned(),
         count => {
-            let named = made.get("running_run_ids").and_then(Value::as_array).into_iter().flatten();
-            let named: Vec<String> = named
-                .filter_map(Value::as_str)
-                .map(|run_id| format!("\n    {}", show::printable(run_id)))
-                .collect();
+            let named = rows(made, "running_run_ids").iter().filter_map(Value::as_str);
+            let named: Vec<String> =
+                named.map(|run_id| format!("\n    {}", show::printable(run_id))).collect();
             let more = match count.saturating_sub(named.len() as u64) {
                 0 => String::new(),
                 more => format!("\n    and {more} more"),
@@ -61,7 +64,7 @@ fn report(made: &Value, times: Times) -> String {
             )
         }
     };
-    let waiting = match number("waiting") {
+    let waiting = match number(made, "waiting") {
         0 => String::new(),
         count => format!("\n  {count} run(s) wait for an approval, and cannot be approved now"),
     };
@@ -69,69 +72,17 @@ fn report(made: &Value, times: Times) -> String {
     format!("{}{running}{waiting}\n  to lift it: stepgate lift {id}", block(&stop, times))
 }
 
-/// A stop, in one line, and its note.
 fn block(stop: &Value, times: Times) -> String {
-    let target = stop.get("target").cloned().unwrap_or_default();
-    let target = match serde_json::from_value::<StopTarget>(target) {
-        Ok(target) => target.to_string(),
-        Err(_) => "something that this version does not know".to_owned(),
-    };
-    let lift = stop.get("lift").filter(|lift| lift.is_object());
-    let status = if lift.is_some() { "lifted" } else { "in force" };
-    let head = format!(
-        "{}  {status}  {target}, stopped by {} {}",
-        text(stop, "stop_id"),
-        text(stop, "stopped_by"),
-        past(times, stop, "made_at"),
-    );
-    let note = stop.get("note").and_then(Value::as_str);
-    let note = note.map(|note| format!("\n  note: {}", show::printable(note)));
-    let lifted = lift.map(|lift| {
-        let by = show::printable(text(lift, "lifted_by"));
-        format!("\n  lifted by {by} {}", past(times, lift, "ts"))
-    });
-    show::printable(&head) + &note.unwrap_or_default() + &lifted.unwrap_or_default()
+    let unknown = "something that this version does not know";
+    order::<StopTarget>(stop, "stop_id", "stopped", unknown, times)
 }
 
-pub(super) async fn stops(data: &DataDir, args: &StopsArgs) -> anyhow::Result<u8> {
-    let mut client = Client::of(data, Role::Auditor).await?;
-    let mut stops = all(&mut client).await?;
-    stops.retain(|stop| args.all || is_in_force(stop));
-    let times = times(&data.global);
-    let blocks = || stops.iter().map(|stop| block(stop, times)).collect::<Vec<_>>().join("\n");
-    print_list(&stops, &data.global, "nothing is stopped", blocks)?;
+pub(super) async fn stops(data: &DataDir, all: bool) -> anyhow::Result<u8> {
+    STOPS.print(data, all).await?;
     Ok(0)
 }
 
-async fn all(client: &mut Client) -> anyhow::Result<Vec<Value>> {
-    let reply = client.get("/v1/stops").await?;
-    Ok(reply.get("stops").and_then(Value::as_array).cloned().unwrap_or_default())
-}
-
-fn is_in_force(stop: &Value) -> bool {
-    stop.get("in_force").and_then(Value::as_bool).unwrap_or(true)
-}
-
-pub(super) async fn lift(data: &DataDir, args: &LiftArgs) -> anyhow::Result<u8> {
-    let LiftArgs { id: named } = args;
-    let find = async |client: &mut Client| meant(client, named, times(&data.global)).await;
-    let question =
-        async |_: &mut Client, (_, shown): &(ArtifactId, String)| Ok(format!("{shown}\nlift it?"));
-    let asked = Asked::about(std::slice::from_ref(named));
-    let (mut client, (id, _)) = confirm::operator_about(data, asked, find, question).await?;
-    let lifted = client.ask(Method::POST, &format!("/v1/stops/{id}/lift"), None).await?.json()?;
-    print_one(&lifted, &data.global, || block(&lifted, times(&data.global)))?;
+pub(super) async fn lift(data: &DataDir, id: &Named<ArtifactId>) -> anyhow::Result<u8> {
+    STOPS.lift(data, id).await?;
     Ok(0)
-}
-
-/// The stop that is meant, and how it looks.
-async fn meant(
-    client: &mut Client,
-    named: &Named<ArtifactId>,
-    times: Times,
-) -> anyhow::Result<(ArtifactId, String)> {
-    let stops = all(client).await?;
-    let newest = stops.iter().find(|stop| is_in_force(stop));
-    let (id, stop) = find::among(&STOP, named, &stops, newest).await?;
-    Ok((id, stop.map(|stop| block(stop, times)).unwrap_or_default()))
 }

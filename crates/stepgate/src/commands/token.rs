@@ -10,7 +10,7 @@ use stepgate_gateway::world::RealWorld;
 
 use super::confirm::{self, Asked};
 use super::find::{self, Kind};
-use super::{past, print_list, text, times};
+use super::{past, print_list, rows, text, times};
 use crate::cli::{Global, Named, Span, TokenCommand};
 use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
@@ -53,8 +53,7 @@ pub(super) async fn token(data: &DataDir, command: TokenCommand) -> anyhow::Resu
 }
 
 async fn tokens(client: &mut Client) -> anyhow::Result<Vec<Value>> {
-    let reply = client.get("/v1/tokens").await?;
-    Ok(reply.get("tokens").and_then(Value::as_array).cloned().unwrap_or_default())
+    Ok(rows(&client.get("/v1/tokens").await?, "tokens").to_vec())
 }
 
 async fn revoke(data: &DataDir, named: &Named<ArtifactId>) -> anyhow::Result<()> {
@@ -69,7 +68,6 @@ async fn revoke(data: &DataDir, named: &Named<ArtifactId>) -> anyhow::Result<()>
     show::say(format!("revoked {id}"))
 }
 
-/// The token that is meant, and whose it is.
 async fn meant(
     client: &mut Client,
     named: &Named<ArtifactId>,

@@ -2,16 +2,16 @@
 
 mod diff;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use axum::http::Method;
 use serde_json::{Value, json};
 use stepgate_core::tool::ToolName;
 
-use super::confirm;
+use super::{confirm, print_one, rows, text};
 use crate::cli::ToolsCommand;
 use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
-use crate::show::{self, Cell, Table};
+use crate::show::{self, Cell, DIM, ERROR, Table};
 
 /// Characters of a definition's digest that are shown, and that are enough to name it.
 const DEFINITION_CHARS: usize = 12;
@@ -20,16 +20,12 @@ pub(super) async fn tools(data: &DataDir, command: Option<ToolsCommand>) -> anyh
     match command {
         None => {
             let mut client = Client::of(data, Role::Auditor).await?;
-            let reply = client.get("/v1/tools").await?;
-            list(&reply, data.global.json)?;
+            list(&client.get("/v1/tools").await?, data.global.json)?;
         }
         Some(ToolsCommand::Diff { name }) => {
             let mut client = Client::of(data, Role::Auditor).await?;
-            let path = format!("/v1/tools/{}", name.as_str().replace('/', "%2F"));
-            let compared = client.ask(Method::GET, &path, None).await?;
-            let compared = compared
-                .json()
-                .map_err(|error| error.context(format!("there is no tool `{name}`")))?;
+            let compared = client.ask(Method::GET, &path_of(&name), None).await?;
+            let compared = compared.json().with_context(|| format!("there is no tool `{name}`"))?;
             match data.global.json {
                 true => show::json(&compared)?,
                 false => tell_diff(&name, &compared)?,
@@ -41,25 +37,25 @@ pub(super) async fn tools(data: &DataDir, command: Option<ToolsCommand>) -> anyh
                 format!("accept {} as `stepgate tools diff` shows it?", listed.join(", "));
             let mut client = confirm::operator(data, &question).await?;
             for name in names {
-                let path = format!("/v1/tools/{}/accept", name.as_str().replace('/', "%2F"));
+                let path = format!("{}/accept", path_of(&name));
                 let seen = match &definition {
                     Some(definition) => Some(seen(&mut client, &name, definition).await?),
                     None => None,
                 };
                 let accepted = client.ask(Method::POST, &path, seen.as_ref()).await?;
-                let accepted = accepted
-                    .json()
-                    .map_err(|error| error.context(format!("`{name}` is not accepted")))?;
-                if data.global.json {
-                    show::json(&accepted)?;
-                } else {
-                    let digest = accepted.get("definition_digest").and_then(Value::as_str);
-                    show::say(format!("accepted {name}, definition {}", digest.unwrap_or("-")))?;
-                }
+                let accepted =
+                    accepted.json().with_context(|| format!("`{name}` is not accepted"))?;
+                let digest = accepted.get("definition_digest").and_then(Value::as_str);
+                let words = || format!("accepted {name}, definition {}", digest.unwrap_or("-"));
+                print_one(&accepted, &data.global, words)?;
             }
         }
     }
     Ok(0)
+}
+
+pub(super) fn path_of(name: &ToolName) -> String {
+    format!("/v1/tools/{}", name.as_str().replace('/', "%2F"))
 }
 
 /// Finds the definition whose digest begins like this. The gateway compares the whole digest.
@@ -69,10 +65,8 @@ async fn seen(client: &mut Client, name: &ToolName, definition: &str) -> anyhow:
         "--definition has at least {DEFINITION_CHARS} characters"
     );
     let reply = client.get("/v1/tools").await?;
-    let tools = reply.get("tools").and_then(Value::as_array);
-    let is_named = |tool: &&Value| tool.get("name").is_some_and(|it| it == name.as_str());
-    let named = tools.into_iter().flatten().find(is_named);
-    let digest = named.and_then(|tool| tool.get("definition_digest")?.as_str()).unwrap_or_default();
+    let named = rows(&reply, "tools").iter().find(|tool| text(tool, "name") == name.as_str());
+    let digest = named.map(|tool| text(tool, "definition_digest")).unwrap_or_default();
     ensure!(
         digest.starts_with(definition),
         "the definition of `{name}` is `{digest}`, and not the one that you have seen: look again"
@@ -111,34 +105,26 @@ fn tell_diff(name: &ToolName, compared: &Value) -> anyhow::Result<()> {
 }
 
 fn list(reply: &Value, json: bool) -> anyhow::Result<()> {
-    let all = |name: &str| reply.get(name).and_then(Value::as_array).into_iter().flatten();
+    let (tools, off, servers) = (rows(reply, "tools"), rows(reply, "off"), rows(reply, "servers"));
     if json {
-        all("tools").try_for_each(show::json)?;
-        return all("off").try_for_each(|off| show::json(&json!({ "off": off })));
+        tools.iter().try_for_each(show::json)?;
+        return off.iter().try_for_each(|off| show::json(&json!({ "off": off })));
     }
-    show::say(table(all("tools")))?;
-    let text = |value: &Value, name: &str| {
-        value.get(name).and_then(Value::as_str).map(show::printable).unwrap_or_default()
-    };
-    for off in all("off") {
-        show::say(format!("{}off{:#}  {}", show::ERROR, show::ERROR, text(off, "message")))?;
+    show::say(table(tools))?;
+    let text = |value: &Value, name: &str| show::printable(text(value, name));
+    for off in off {
+        show::say(format!("{ERROR}off{ERROR:#}  {}", text(off, "message")))?;
     }
-    for server in all("servers").filter(|server| has_unaccepted_instructions(server)) {
+    for server in servers.iter().filter(|server| has_unaccepted_instructions(server)) {
         let name = text(server, "name");
         show::say(format!(
-            "{}note{:#} the instructions of `{name}` are not accepted, and not told to MCP clients: \
-             look with `stepgate tools diff`, and accept one of its tools",
-            show::DIM,
-            show::DIM
+            "{DIM}note{DIM:#} the instructions of `{name}` are not accepted, and not told to MCP clients: \
+             look with `stepgate tools diff`, and accept one of its tools"
         ))?;
     }
-    for server in all("servers").filter(|server| text(server, "state") == "off") {
+    for server in servers.iter().filter(|server| text(server, "state") == "off") {
         let name = text(server, "name");
-        show::say(format!(
-            "{}off{:#}  the configuration turns `{name}` off",
-            show::DIM,
-            show::DIM
-        ))?;
+        show::say(format!("{DIM}off{DIM:#}  the configuration turns `{name}` off"))?;
     }
     Ok(())
 }
@@ -148,7 +134,7 @@ fn has_unaccepted_instructions(server: &Value) -> bool {
     is_there && server.get("instructions_accepted") == Some(&Value::Bool(false))
 }
 
-fn table<'a>(tools: impl Iterator<Item = &'a Value>) -> Table<6> {
+fn table(tools: &[Value]) -> Table<6> {
     let mut table = Table::new(["TOOL", "MODE", "STANDING", "DEFINITION", "SERVER", "DESCRIPTION"]);
     for tool in tools {
         let text = |name: &str| tool.get(name).and_then(Value::as_str);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::http::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use stepgate_core::ids::ApprovalId;
 use stepgate_core::ports::World;
 use stepgate_gateway::world::RealWorld;
@@ -21,7 +21,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
 use super::decide::{Decision, standing};
-use super::{approvals, times};
+use super::{approvals, text, times};
 use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show::Times;
@@ -29,20 +29,12 @@ use feed::{Feed, Snapshot};
 use screen::Screen;
 use view::{Act, View};
 
-/// How often the gateway is asked.
 const EVERY: Duration = Duration::from_secs(1);
-/// Longest wait for an answer.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
 pub(super) async fn top(data: &DataDir) -> anyhow::Result<u8> {
-    let elsewhere = async |role| Client::elsewhere(data, role).await;
-    let (Some(reader), Some(operator)) =
-        (elsewhere(Role::Auditor).await?, elsewhere(Role::Operator).await?)
-    else {
-        bail!(
-            "no process serves this directory: start `stepgate serve`, or name a gateway with --url"
-        );
-    };
+    let reader = Client::serving(data, Role::Auditor).await?;
+    let operator = Client::serving(data, Role::Operator).await?;
     let mut signals = Signals::listen()?;
     let place = data.global.url.clone().unwrap_or_else(|| data.root().display().to_string());
     let mut top = Top { view: View::new(place), operator, times: times(&data.global) };
@@ -76,7 +68,6 @@ pub(super) async fn top(data: &DataDir) -> anyhow::Result<u8> {
     }
 }
 
-/// What follows from a key.
 enum Next {
     Go,
     Leave,
@@ -123,7 +114,7 @@ impl Top {
     async fn read(&mut self, id: ApprovalId) -> anyhow::Result<String> {
         let path = format!("/v1/approvals/{id}");
         let approval = self.operator.get(&path).await?;
-        if approval.get("status").and_then(Value::as_str) != Some("pending") {
+        if text(&approval, "status") != "pending" {
             bail!("approval {id} no longer waits");
         }
         let block = approvals::block(&approval, self.times.moved_to(RealWorld.now()));
@@ -140,9 +131,8 @@ impl Top {
         let note = Some(note).filter(|note| !note.is_empty());
         let body = json!({ "note": note });
         let decided = self.operator.ask(Method::POST, &path, Some(&body)).await?.json()?;
-        let text = |pointer: &str| decided.pointer(pointer).and_then(Value::as_str);
-        let status = standing(text("/status").unwrap_or_default().to_owned());
-        Ok(format!("{status}: {id}, run {}", text("/tool_run_id").unwrap_or_default()))
+        let status = standing(text(&decided, "status").to_owned());
+        Ok(format!("{status}: {id}, run {}", text(&decided, "tool_run_id")))
     }
 }
 

@@ -15,7 +15,7 @@ use stepgate_core::verify::{self, Problem, Report, SavedHead};
 use crate::backup::progress;
 use crate::cli::VerifyArgs;
 use crate::data_dir::DataDir;
-use crate::show::{self, Cell, Table};
+use crate::show::{self, Cell, ERROR, GOOD, Table};
 
 pub(super) async fn verify(data: &DataDir, args: VerifyArgs) -> anyhow::Result<u8> {
     if let Some(file) = &args.bundle {
@@ -73,9 +73,7 @@ fn save(file: &Path, text: &str) -> io::Result<()> {
 fn tell(report: &Report, saved: usize) -> anyhow::Result<()> {
     if report.problems.is_empty() {
         show::say(format!(
-            "{}verified:{:#} {} runs, {} journal entries, {} sessions",
-            show::GOOD,
-            show::GOOD,
+            "{GOOD}verified:{GOOD:#} {} runs, {} journal entries, {} sessions",
             report.runs,
             report.entries,
             report.heads.len()
@@ -121,7 +119,7 @@ pub(super) async fn verified(
 
 pub(super) fn show_problems(problems: &[Problem]) -> anyhow::Result<()> {
     let count = problems.len();
-    show::say(format!("{}not verified:{:#} {count} problem(s)", show::ERROR, show::ERROR))?;
+    show::say(format!("{ERROR}not verified:{ERROR:#} {count} problem(s)"))?;
     for Problem { place, what } in problems {
         // Data that does not verify may contain any text.
         show::say(show::printable(&format!("  {place}: {what}")))?;
@@ -158,7 +156,7 @@ fn bundle(file: &Path, json: bool) -> anyhow::Result<u8> {
     if json {
         show::json(&json!({ "problems": problems }))?;
     } else if problems.is_empty() {
-        show::say(format!("{}verified{:#}", show::GOOD, show::GOOD))?;
+        show::say(format!("{GOOD}verified{GOOD:#}"))?;
     } else {
         show_problems(&problems)?;
     }

@@ -1,6 +1,5 @@
 //! `--watch`: what happens from now on, as the gateway tells it.
 
-use anyhow::bail;
 use serde_json::Value;
 use stepgate_core::event::EventType;
 use stepgate_http::sse::{Events, Received};
@@ -18,14 +17,9 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Begins with the next event.
     pub(super) async fn begin(data: &DataDir) -> anyhow::Result<Self> {
-        let elsewhere = async || Client::elsewhere(data, Role::Auditor).await;
-        let (Some(mut stream), Some(client)) = (elsewhere().await?, elsewhere().await?) else {
-            bail!(
-                "no process serves this directory: start `stepgate serve`, or name a gateway with --url"
-            );
-        };
+        let mut stream = Client::serving(data, Role::Auditor).await?;
+        let client = Client::serving(data, Role::Auditor).await?;
         Ok(Self { events: stream.events("latest").await?, _stream: stream, client })
     }
 

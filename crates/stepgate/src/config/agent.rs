@@ -15,15 +15,11 @@ use super::Beside;
 
 /// Longest time for one try: an hour.
 const TIMEOUT_CEILING_MS: u64 = 60 * 60 * 1000;
-/// Most tries.
 const ATTEMPTS_CEILING: u32 = 10;
 /// Most rounds: the specification's own limit.
 const ROUNDS_CEILING: usize = 8;
-/// Most turns of a conversation.
 const TURNS_CEILING: usize = 1000;
-/// Longest conversation and longest request.
 const BYTES_CEILING: usize = 64 * 1024 * 1024;
-/// Longest key.
 const KEY_BYTES_MAX: u64 = 64 * 1024;
 
 /// The agent.
@@ -111,7 +107,6 @@ impl AgentConfig {
         Ok(())
     }
 
-    /// The agent, where there is one.
     pub(crate) fn settings(&self, beside: Beside<'_>) -> anyhow::Result<Option<AgentSettings>> {
         if self.base_url.is_empty() {
             return Ok(None);

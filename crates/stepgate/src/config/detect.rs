@@ -50,7 +50,6 @@ impl DetectConfig {
     }
 }
 
-/// The detectors.
 pub(super) fn detectors(detectors: &BTreeMap<String, DetectConfig>) -> anyhow::Result<Detectors> {
     ensure!(detectors.len() <= DETECTORS_MAX, "more than {DETECTORS_MAX} detectors: use fewer");
     let mut made = BTreeMap::new();

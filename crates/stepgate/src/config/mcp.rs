@@ -14,7 +14,6 @@ use super::servers::ServerConfig;
 const WAIT_CEILING_MS: u64 = 60 * 60 * 1000;
 /// Longest time that an unanswered call can be joined, and that a session is kept: a day.
 const KEEP_CEILING_MS: u64 = 24 * 60 * 60 * 1000;
-/// Most sessions.
 const SESSIONS_CEILING: usize = 100_000;
 
 /// The MCP interface.
@@ -92,7 +91,7 @@ impl McpConfig {
 
 /// At most one server's tools keep their own names: those of two could be the same.
 pub(super) fn check_own_names(servers: &BTreeMap<String, ServerConfig>) -> anyhow::Result<()> {
-    let mut own = servers.iter().filter(|(_, server)| server.has_own_names()).map(|(name, _)| name);
+    let mut own = servers.iter().filter(|(_, server)| server.own_names).map(|(name, _)| name);
     if let (Some(first), Some(second)) = (own.next(), own.next()) {
         bail!("servers.{first} and servers.{second} have `own_names`: only one server can");
     }

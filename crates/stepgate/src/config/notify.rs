@@ -146,7 +146,6 @@ pub(crate) fn settings(
 }
 
 impl NotifyConfig {
-    /// Its name, and its kind for people.
     pub(crate) fn shown(&self) -> (&str, &'static str) {
         (&self.name, self.kind.as_str())
     }

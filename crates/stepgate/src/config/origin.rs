@@ -30,16 +30,16 @@ pub(crate) struct RequestsConfig {
 }
 
 impl RequestsConfig {
-    /// The principals.
     pub(super) fn tellers(&self) -> anyhow::Result<BTreeSet<PrincipalId>> {
         let tellers = self.told_by.iter().map(|name| PrincipalId::parse(name));
         tellers.collect::<Result<_, _>>().context("requests.told_by is not valid")
     }
 }
 
-/// The lists, without their files.
-pub(super) fn checked(
+/// The lists; with their files where it is known what those are beside.
+pub(crate) fn directories(
     directories: &BTreeMap<String, DirectoryConfig>,
+    beside: Option<&Path>,
 ) -> anyhow::Result<Directories> {
     let mut named = BTreeMap::new();
     for (name, directory) in directories {
@@ -47,20 +47,8 @@ pub(super) fn checked(
             is_directory_name(name),
             "directory.{name}: a name has 1 to 32 of a-z, 0-9, `_` and `-`"
         );
-        named.insert(name.clone(), within_limit(name, directory.entries.clone())?);
-    }
-    Ok(Directories::new(named))
-}
-
-/// The lists with their files.
-pub(crate) fn read(
-    directories: &BTreeMap<String, DirectoryConfig>,
-    base: &Path,
-) -> anyhow::Result<Directories> {
-    let mut named = BTreeMap::new();
-    for (name, directory) in directories {
         let mut entries = directory.entries.clone();
-        if let Some(file) = &directory.file {
+        if let (Some(file), Some(base)) = (&directory.file, beside) {
             let file = base.join(file);
             let text = std::fs::read_to_string(&file)
                 .with_context(|| format!("directory.{name}: cannot read `{}`", file.display()))?;
@@ -68,13 +56,9 @@ pub(crate) fn read(
             let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
             entries.extend(lines.map(str::to_owned));
         }
-        named.insert(name.clone(), within_limit(name, entries)?);
+        let most = Directories::ENTRIES_MAX;
+        ensure!(entries.len() <= most, "directory.{name} has more than {most} entries");
+        named.insert(name.clone(), entries);
     }
     Ok(Directories::new(named))
-}
-
-fn within_limit(name: &str, entries: Vec<String>) -> anyhow::Result<Vec<String>> {
-    let most = Directories::ENTRIES_MAX;
-    ensure!(entries.len() <= most, "directory.{name} has more than {most} entries");
-    Ok(entries)
 }

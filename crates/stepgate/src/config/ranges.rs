@@ -18,7 +18,6 @@ pub(super) struct Schemas<'a> {
 }
 
 impl Schemas<'_> {
-    /// Checks a value, and everything in it.
     fn check(&self, key: &str, value: &Value, schema: &Value) -> anyhow::Result<()> {
         let schema = self.resolved(schema);
         match value {

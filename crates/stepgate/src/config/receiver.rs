@@ -14,7 +14,6 @@ pub(super) const TIMEOUT_CEILING_MS: u64 = 5 * 60 * 1000;
 pub(super) const TIMEOUT_MS: u64 = 10_000;
 /// Most of a kind: each has a task of its own.
 const COUNT_MAX: usize = 100;
-/// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
 /// Refuses names that cannot be, or that are there twice.
@@ -58,7 +57,6 @@ pub(super) fn address(
     }
 }
 
-/// The secret that a key names.
 pub(super) fn secret(
     key: &str,
     source: &SecretConfig,

@@ -19,17 +19,16 @@ const HEAD: &str = "\
 /// What stands for a name that the operator chooses.
 const NAME: &str = "NAME";
 
-/// The sample, as TOML.
 pub(crate) fn sample() -> anyhow::Result<String> {
     let schema = serde_json::to_value(schemars::schema_for!(Config))?;
-    let (sample, mut text) = (Sample { schemas: Schemas { root: &schema } }, HEAD.to_owned());
+    let (schemas, mut text) = (Schemas { root: &schema }, HEAD.to_owned());
     for (name, section) in properties(&schema)? {
-        let mark = match sample.kind(section) {
+        let mark = match schemas.kind(section) {
             // An empty section changes nothing, and a key can be set without a look for its head.
             Kind::Value | Kind::Table => "",
             Kind::Named | Kind::List => "#",
         };
-        sample.section(&mut text, name, section, mark)?;
+        schemas.section(&mut text, name, section, mark)?;
     }
     Ok(text)
 }
@@ -47,15 +46,10 @@ enum Kind {
     List,
 }
 
-struct Sample<'a> {
-    schemas: Schemas<'a>,
-}
-
-impl Sample<'_> {
+impl Schemas<'_> {
     fn kind(&self, schema: &Value) -> Kind {
-        let has_keys = |schema: &Value| {
-            self.schemas.resolved(schema).get("properties").is_some_and(Value::is_object)
-        };
+        let has_keys =
+            |schema: &Value| self.resolved(schema).get("properties").is_some_and(Value::is_object);
         let of = |name: &str| schema.get(name).is_some_and(has_keys);
         match () {
             () if has_keys(self.meant(schema)) => Kind::Table,
@@ -69,7 +63,7 @@ impl Sample<'_> {
     fn meant<'b>(&'b self, schema: &'b Value) -> &'b Value {
         let alternatives = schema.get("anyOf").and_then(Value::as_array);
         let first = alternatives.and_then(|all| all.first());
-        self.schemas.resolved(first.unwrap_or(schema))
+        self.resolved(first.unwrap_or(schema))
     }
 
     /// A section with its keys, and the sections in it after them. `mark` is what stands before its head.

@@ -7,7 +7,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::schedule::{Hours, Window};
 
-/// The days in their order.
 const DAYS: [(&str, Weekday); 7] = [
     ("mon", Weekday::Monday),
     ("tue", Weekday::Tuesday),
@@ -42,7 +41,6 @@ fn whole_day() -> Vec<String> {
 }
 
 impl WindowConfig {
-    /// The window, or what is wrong with it.
     pub(super) fn window(&self) -> anyhow::Result<Window> {
         let zone = TimeZone::get(&self.zone).ok();
         let zone = zone.with_context(|| {

@@ -40,7 +40,6 @@ impl SecretConfig {
         }
     }
 
-    /// The file, where it comes from one.
     pub(super) fn file(&self, base: &Path) -> Option<PathBuf> {
         self.file.as_ref().map(|file| base.join(file))
     }

@@ -18,9 +18,7 @@ use super::secret::{Beside, SecretConfig};
 
 /// Longest time that a call may take: a day.
 const TIMEOUT_CEILING_MS: u64 = 24 * 60 * 60 * 1000;
-/// Most calls at the same time.
 const CONCURRENCY_CEILING: usize = 1024;
-/// Longest result.
 const OUTPUT_BYTES_CEILING: usize = 64 * 1024 * 1024;
 
 /// One tool server.
@@ -81,7 +79,7 @@ pub(crate) struct ServerConfig {
     /// The texts in results of its tools whose addresses may be opened, as JSON Pointers with `*`.
     links: Option<Vec<String>>,
     /// Whether its tools have their own names over MCP, without the server's; one server's may.
-    own_names: bool,
+    pub(super) own_names: bool,
     /// Whether nothing starts without this server, and without each of its tools that has a mode. Otherwise
     /// what is away or cannot be used is off, and the rest serves.
     required: bool,
@@ -194,11 +192,6 @@ pub(crate) fn specs(
 }
 
 impl ServerConfig {
-    /// Whether its tools have their own names over MCP.
-    pub(crate) fn has_own_names(&self) -> bool {
-        self.own_names
-    }
-
     /// Whether it is never started.
     pub(crate) fn is_off(&self) -> bool {
         self.mode == Some(ModeConfig::Off)
@@ -268,7 +261,6 @@ impl ServerConfig {
         of_tools.chain([&self.redacted, &self.erasable]).flatten().any(|names| !names.is_empty())
     }
 
-    /// What holds for all of its tools.
     fn defaults(&self) -> ToolConfig {
         ToolConfig {
             mode: self.mode,

@@ -13,7 +13,6 @@ use super::{CONNECTIONS_CEILING, Config, SERVE_CEILING_MS};
 
 /// Free space that is reserved for operators: a backup of a small store fits, and thousands of decisions.
 const FREE_BYTES_MIN: u64 = 256 * 1024 * 1024;
-/// Most of it.
 const FREE_BYTES_CEILING: u64 = 1024 * 1024 * 1024 * 1024 * 1024;
 
 /// Where the store is, and how this node takes part in it.
@@ -86,12 +85,10 @@ impl Config {
         self.servers.values().any(ServerConfig::has_redacted)
     }
 
-    /// How this node's sandbox calls itself.
     pub(crate) fn sandbox_id(&self, node_id: Option<&str>) -> String {
         executor_id("sandbox", node_id.filter(|_| !self.sandbox.shared))
     }
 
-    /// How this node calls itself.
     pub(crate) fn node_id(&self) -> String {
         if !self.store.node_id.is_empty() {
             return self.store.node_id.clone();

@@ -15,21 +15,17 @@ use stepgate_gateway::durable;
 use super::DataDir;
 use crate::backup::files_of;
 
-/// The file that stores it.
 const RESTORED: &str = "restored.json";
 
-/// A restore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Restored {
     /// The identity of the sandbox before the restore.
     pub(crate) sandbox: Earlier,
-    /// The runs that were not over.
     pub(crate) runs: Vec<RunId>,
 }
 
 impl Restored {
-    /// Writes it into a directory.
     pub(crate) fn write(&self, directory: &Path) -> anyhow::Result<()> {
         let path = directory.join(RESTORED);
         let written = durable::write(&path, &serde_json::to_vec_pretty(self)?);
@@ -55,7 +51,6 @@ impl DataDir {
         }
     }
 
-    /// The identity of the sandbox before the restore.
     pub(crate) fn earlier(&self) -> anyhow::Result<Option<Earlier>> {
         Ok(self.restored()?.map(|restored| restored.sandbox))
     }

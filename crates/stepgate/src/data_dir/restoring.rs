@@ -23,11 +23,10 @@ pub(super) const STAGING_STORE: &str = ".restoring-store";
 const PLACING: &str = "placing.json";
 /// The staging directory is renamed to this when everything is in place.
 const OVER: &str = ".restoring-over";
-/// Suffixes of the files that SQLite keeps next to a database. Left over from another database, SQLite would replay
+/// The files that SQLite keeps next to a database. Left over from another database, SQLite would replay
 /// them into the restored one.
-const BESIDE_DATABASE: [&str; 3] = ["-wal", "-shm", "-journal"];
+const BESIDE_DATABASE: [&str; 3] = ["stepgate.db-wal", "stepgate.db-shm", "stepgate.db-journal"];
 
-/// How much of a backup is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// Everything, into an empty directory.
@@ -49,10 +48,10 @@ impl Extent {
 pub(crate) struct Staging {
     root: PathBuf,
     extent: Extent,
-    /// What is already moved into place.
     placed: Vec<PathBuf>,
     was_made: bool,
-    was_interrupted: bool,
+    /// Whether an earlier restore into the same place was interrupted.
+    pub(crate) was_interrupted: bool,
     is_finished: bool,
     _lock: Lock,
 }
@@ -113,11 +112,6 @@ impl DataDir {
 impl Staging {
     fn path(&self) -> PathBuf {
         self.root.join(self.extent.staging())
-    }
-
-    /// Whether an earlier restore into the same place was interrupted.
-    pub(crate) fn was_interrupted(&self) -> bool {
-        self.was_interrupted
     }
 
     /// The path of a part before it is moved into place.
@@ -189,11 +183,11 @@ impl Staging {
         let list = fs::read(self.at(PLACING)).unwrap_or_default();
         let names: Vec<String> = serde_json::from_slice(&list).unwrap_or_default();
         // A reader may have opened the database meanwhile.
-        let beside = BESIDE_DATABASE.map(|beside| format!("{DATABASE}{beside}"));
-        let beside = beside.into_iter().filter(|_| names.iter().any(|name| name == DATABASE));
-        for name in names.iter().cloned().chain(beside) {
-            let is_one_name = Path::new(&name).file_name() == Some(OsStr::new(&name));
-            let path = self.root.join(&name);
+        let has_database = names.iter().any(|name| name == DATABASE);
+        let beside = BESIDE_DATABASE.into_iter().filter(|_| has_database);
+        for name in names.iter().map(String::as_str).chain(beside) {
+            let is_one_name = Path::new(name).file_name() == Some(OsStr::new(name));
+            let path = self.root.join(name);
             if is_one_name {
                 remove(&path).map_err(|error| cannot_write(&path, error))?;
             }
@@ -208,9 +202,8 @@ impl Staging {
             if self.root.join(STAGING).exists() {
                 bail!("a restore of everything into `{root}` was interrupted: run that again");
             }
-            let beside = BESIDE_DATABASE.map(|beside| format!("{DATABASE}{beside}"));
-            let mut names = [DATABASE.to_owned()].into_iter().chain(beside);
-            let is_there = |name: &String| self.root.join(name).symlink_metadata().is_ok();
+            let mut names = [DATABASE].into_iter().chain(BESIDE_DATABASE);
+            let is_there = |name: &&str| self.root.join(name).symlink_metadata().is_ok();
             if let Some(name) = names.find(is_there) {
                 bail!(
                     "there is a store in `{root}` already, or what is left of one, `{name}`: move \

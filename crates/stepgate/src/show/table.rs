@@ -14,7 +14,6 @@ use super::{DIM, ERROR, GOOD, WAITING, printable};
 const CELL_WIDTH_MAX: usize = 128;
 /// A column is not made narrower than this.
 const COLUMN_WIDTH_MIN: usize = 6;
-/// Space between two columns.
 const GAP: usize = 2;
 
 /// Columns are as wide as their widest cell. On a terminal the widest ones are cut until a row fits; the first column
@@ -53,7 +52,6 @@ impl<const N: usize> Table<N> {
         Self { rows: vec![header], width_max: terminal_width() }
     }
 
-    /// A table with these rows.
     pub(crate) fn of(header: [&str; N], rows: impl IntoIterator<Item = [Cell; N]>) -> Self {
         let mut table = Self::new(header);
         rows.into_iter().for_each(|row| table.add(row));
@@ -78,7 +76,6 @@ impl<const N: usize> Table<N> {
         self.rows.push(row);
     }
 
-    /// The width of each column.
     fn widths(&self) -> [usize; N] {
         let mut widths = [0; N];
         for row in &self.rows {
@@ -122,7 +119,6 @@ impl<const N: usize> Display for Table<N> {
     }
 }
 
-/// A status in its colour.
 pub(crate) fn status(status: Status) -> Cell {
     let style = match status {
         Status::Ok => GOOD,

@@ -18,7 +18,6 @@ use super::{DIM, printable, say, shortened, status};
 const TEXT_CHARS_MAX: usize = 400;
 const DIGEST_CHARS: usize = 12;
 
-/// Prints the run for a person.
 pub(crate) fn print(dossier: &Dossier, need: Option<&NeedObject>) -> anyhow::Result<()> {
     let body = dossier.record.as_ref().map(|(record, _)| record.body()).transpose();
     let body = body.map_err(anyhow::Error::msg)?;
@@ -28,7 +27,8 @@ pub(crate) fn print(dossier: &Dossier, need: Option<&NeedObject>) -> anyhow::Res
     }
     say("")?;
     let arrival = &dossier.run.arrival;
-    moment(&arrival.received_at.to_string(), "RECEIVE", &bytes(arrival.payload.length))?;
+    let bytes = format!("{} bytes", arrival.payload.length);
+    moment(&arrival.received_at.to_string(), "RECEIVE", &bytes)?;
     for appended in &dossier.entries {
         print_entry(appended)?;
         let number = appended.entry.sequence_number;
@@ -216,8 +216,4 @@ fn text(name: &str, text: &str) -> anyhow::Result<()> {
 
 fn moment(ts: &str, state: &str, what: &str) -> anyhow::Result<()> {
     say(format!("{DIM}{ts}{DIM:#}  {state:<10}  {what}"))
-}
-
-fn bytes(count: u64) -> String {
-    format!("{count} bytes")
 }

@@ -25,9 +25,7 @@ impl Step {
     }
 }
 
-/// What was appended, and how fast.
 pub(super) struct Appended {
-    /// Steps per second.
     pub(super) per_second: f64,
     pub(super) bytes_per_step: f64,
     pub(super) appends_per_step: f64,

@@ -17,24 +17,21 @@ use uuid::Uuid;
 
 use super::measure::rate;
 use super::{Load, Run};
-use crate::start;
+use crate::{commands, start};
 
 /// Steps before the clock starts (warm-up).
 const WARM_UP_STEPS: usize = 64;
-/// What is written, and what is read.
 pub(super) const CONTENT: &str =
     "The quick brown fox jumps over the lazy dog, durably and exactly once.\n";
 
 /// One client. It sends the next request when the last one is answered.
 pub(super) trait Client: Send + 'static {
-    /// The request for a call.
     fn request(action: Action, args: Value) -> Vec<u8>;
 
     /// Sends a request, and reads the answer: an error unless the step succeeded.
     fn send(&mut self, request: Vec<u8>) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
-/// What the gate did in a round.
 pub(super) struct Real {
     pub(super) per_second: f64,
     /// How long each step took, as its client sees it, in nanoseconds.
@@ -95,7 +92,6 @@ async fn take_steps<C: Client>(
     Ok(latencies)
 }
 
-/// The requests of a client.
 fn requests<C: Client>(load: Load, client: usize, count: usize) -> anyhow::Result<Vec<Vec<u8>>> {
     let request = |step| {
         let action = load.action(step);
@@ -121,17 +117,9 @@ fn arguments(action: Action, client: usize) -> anyhow::Result<Value> {
 
 /// A proposal, as it is sent to the gate and to `POST /v1/steps`.
 pub(super) fn proposal(action: Action, args: Value) -> Vec<u8> {
-    let proposal = json!({
-        "schema_version": "1.0.0",
-        "id": Uuid::new_v4(),
-        "reasoning": REASONING,
-        "action": action.name(),
-        "args": args,
-    });
-    proposal.to_string().into_bytes()
+    commands::proposal(action.name(), args, REASONING).to_string().into_bytes()
 }
 
-/// Why a measured call is made.
 pub(super) const REASONING: &str = "a measurement";
 
 /// The sessions that a client's steps take in turn.
@@ -146,7 +134,6 @@ impl Turns {
         Self { sessions: Arc::clone(sessions), next: client * run.steps_of_client() }
     }
 
-    /// Whether there is only the default session.
     pub(super) fn is_default(&self) -> bool {
         self.sessions.len() == 1
     }

@@ -16,7 +16,6 @@ use crate::data_dir::DataDir;
 
 /// The newest version with a handshake.
 const VERSION: &str = "2025-11-25";
-/// Longest event of an answer.
 const EVENT_BYTES_MAX: usize = 1024 * 1024;
 
 pub(super) async fn steps(data: DataDir, run: Run, progress: &ProgressBar) -> anyhow::Result<Real> {
@@ -32,7 +31,6 @@ pub(super) async fn steps(data: DataDir, run: Run, progress: &ProgressBar) -> an
 
 struct Caller {
     gateway: client::Client,
-    /// What every request of the session says.
     headers: Vec<(&'static str, String)>,
 }
 

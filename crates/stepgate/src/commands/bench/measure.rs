@@ -11,7 +11,6 @@ use super::append_only::Appended;
 use super::clients::{self, Real};
 use super::{Run, Way, postgres, sqlite};
 
-/// What was measured of one way.
 #[derive(Serialize)]
 pub(super) struct Figure {
     pub(super) action: String,
@@ -30,7 +29,6 @@ pub(super) struct Figure {
     pub(super) latency_max_ms: f64,
     /// The rate for the same rows in the same commits, with the same file writes.
     pub(super) roofline_steps_per_second: f64,
-    /// Steps per second, as a fraction of the roofline.
     pub(super) part_of_roofline: f64,
     /// Time of a step, as a multiple of the bare time.
     times_bare: f64,
@@ -46,7 +44,6 @@ pub(super) struct Figure {
     pub(super) verified_entries_per_second: Option<f64>,
 }
 
-/// What one round measured of one way.
 pub(super) struct Round {
     pub(super) real: Real,
     pub(super) verified_per_second: Option<f64>,
@@ -138,7 +135,6 @@ fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// How many per second.
 pub(super) fn rate(count: u64, elapsed: Duration) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let count = count as f64;

@@ -35,7 +35,6 @@ pub(super) enum Failure {
     Passing,
     /// The turn is over, and may have had effects.
     Over,
-    /// The request was refused.
     Refused,
 }
 
@@ -44,7 +43,6 @@ impl Teller {
         Self { json, in_line: false, has_told: false }
     }
 
-    /// Shows one event.
     pub(super) fn event(&mut self, name: &str, data: &Value) -> anyhow::Result<()> {
         if self.json {
             return show::json(&json!({ "event": name, "data": data }));
@@ -82,7 +80,6 @@ impl Teller {
         }
     }
 
-    /// Shows why there is no answer.
     pub(super) fn failure(&mut self, result: &Value) -> anyhow::Result<Failure> {
         self.end_line()?;
         let errors = result.get("errors").and_then(Value::as_array);

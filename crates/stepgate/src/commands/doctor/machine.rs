@@ -76,7 +76,7 @@ fn exposed(file: &Path) -> Option<String> {
 /// Free space, of which a part is reserved for operators.
 pub(super) fn free_space(data: &DataDir) -> anyhow::Result<String> {
     let reserved = data.load_config().unwrap_or_default().store.free_bytes_min;
-    let free = data.free_bytes().context("cannot ask the file system")?;
+    let free = disk::free_bytes(data.root()).context("cannot ask the file system")?;
     let [free_mib, reserved_mib] = [free, reserved].map(|bytes| bytes / (1024 * 1024));
     ensure!(
         free >= reserved,

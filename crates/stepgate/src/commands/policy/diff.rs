@@ -1,8 +1,7 @@
 //! `stepgate policy diff`: what a change of policies permits and refuses.
 
-use anyhow::anyhow;
 use serde_json::{Value, json};
-use stepgate_prove::{ActionDiff, ChangeKind, Difference, Prover, Solver, on_thread};
+use stepgate_prove::{ActionDiff, ChangeKind, Difference, Prover};
 
 use super::super::FAULT;
 use super::example::{Subject, object};
@@ -14,18 +13,11 @@ use crate::show;
 pub(super) async fn diff(data: &DataDir, args: DiffArgs) -> anyhow::Result<u8> {
     let subject = Subject::of(data, &[&args.new, &args.old]).await?;
     let (old, new) = (subject.load(&args.old)?, subject.load(&args.new)?);
-    let settings = subject.solver(&args.program);
     let world = subject.world(&[&old, &new])?;
-    let compared = tokio::task::block_in_place(|| {
-        on_thread(async || {
-            let solver = Solver::start(settings).await.map_err(|error| error.to_string())?;
-            let mut prover = Prover::new(solver);
-            let progress = |what: &str| tracing::debug!(what, "a comparison goes on");
-            stepgate_prove::diff(&mut prover, &world, &old, &new, progress).await
-        })
-    });
-    let difference =
-        compared.and_then(|compared| compared).map_err(|error: String| anyhow!(error))?;
+    let difference = subject.proven(&args.program, async |prover: &mut Prover| {
+        let progress = |what: &str| tracing::debug!(what, "a comparison goes on");
+        stepgate_prove::diff(prover, &world, &old, &new, progress).await
+    })?;
     Subject::note_left_out(&world);
     match data.global.json {
         true => show::json(&json_of(&subject, &difference, &world.left_out()))?,

@@ -1,6 +1,6 @@
 //! An example of a proof, as people and programs read it; and what every proof needs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -12,8 +12,9 @@ use stepgate_core::origin::Origin;
 use stepgate_gateway::start::not_loaded;
 use stepgate_policy::symbolic::{Example, World};
 use stepgate_policy::{Nameable, PolicySet, ToolShape};
-use stepgate_prove::SolverSettings;
+use stepgate_prove::{Prover, Solver, SolverSettings, on_thread};
 
+use super::{proposal, quoted};
 use crate::cli::ProgramArgs;
 use crate::config::Config;
 use crate::data_dir::DataDir;
@@ -57,7 +58,6 @@ impl Subject {
         world.map_err(|error| anyhow!(error))
     }
 
-    /// Says which tools nothing is proven about.
     pub(super) fn note_left_out(world: &World<'_>) {
         const SHOWN_MAX: usize = 8;
         let names = world.left_out();
@@ -77,16 +77,26 @@ impl Subject {
         Nameable { tools: &self.tools, facts: &self.names }
     }
 
-    /// The solver of the command line, or else of the configuration.
-    pub(super) fn solver(&self, args: &ProgramArgs) -> SolverSettings {
+    /// What a proof finds out, on a thread of its own, with the solver of the command line or else of the configuration.
+    pub(super) fn proven<T: Send>(
+        &self,
+        args: &ProgramArgs,
+        proof: impl AsyncFnOnce(&mut Prover) -> Result<T, String> + Send,
+    ) -> anyhow::Result<T> {
         let policy = &self.config.policy;
-        SolverSettings {
-            program: args.solver.clone().unwrap_or_else(|| PathBuf::from(&policy.solver)),
+        let settings = SolverSettings {
+            program: args.solver.clone().unwrap_or_else(|| policy.solver.clone()),
             timeout: Duration::from_millis(policy.solver_timeout_ms),
-        }
+        };
+        let proven = tokio::task::block_in_place(|| {
+            on_thread(async || {
+                let solver = Solver::start(settings).await.map_err(|error| error.to_string())?;
+                proof(&mut Prover::new(solver)).await
+            })
+        });
+        proven.and_then(|proven| proven).map_err(|error: String| anyhow!(error))
     }
 
-    /// The command that explains an example.
     pub(super) fn explain(&self, example: &Example) -> String {
         let Example { principal, groups, labels, reads, windows, action, args, .. } = example;
         let mut words = vec![format!("stepgate policy explain {}", quoted(action))];
@@ -125,25 +135,10 @@ fn repeated<'a>(
     }
 }
 
-/// A word for a shell.
-fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
-    match !text.is_empty() && text.chars().all(is_plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
-}
-
 /// An example for programs: what policies know, and the proposal.
 pub(super) fn object(subject: &Subject, example: &Example) -> Value {
     json!({
-        "proposal": {
-            "schema_version": "1.0.0",
-            "id": uuid::Uuid::new_v4(),
-            "reasoning": "an example of a proof",
-            "action": example.action,
-            "args": example.args,
-        },
+        "proposal": proposal(&example.action, &example.args, "an example of a proof"),
         "principal": example.principal,
         "groups": example.groups,
         "labels": example.labels,

@@ -73,7 +73,6 @@ fn not_asked(missing: &str) -> String {
     format!("not asked about {}", show::printable(missing))
 }
 
-/// The configuration file, as it was read.
 struct ConfigFile {
     path: PathBuf,
     text: String,
@@ -141,11 +140,9 @@ fn by_server<'a>(
     Ok(answers)
 }
 
-/// Everything that will be written.
 struct Plan<'a> {
     file: ConfigFile,
     additions: Vec<Addition<'a>>,
-    /// The configuration's new text.
     edited: String,
     policies: FirstSet,
 }
@@ -234,7 +231,6 @@ fn shapes(specs: &[ServerSpec], tools: &[FoundTool]) -> Vec<ToolShape> {
     tools.iter().filter_map(shape).collect()
 }
 
-/// Says what was written.
 fn told(data: &DataDir, plan: &Plan<'_>, prefix: &str) -> anyhow::Result<u8> {
     let Plan { file, additions, policies, .. } = plan;
     let declared: Vec<&str> = additions.iter().map(|addition| addition.tool.as_str()).collect();

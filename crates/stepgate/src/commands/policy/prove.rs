@@ -1,10 +1,10 @@
 //! `stepgate policy prove`: a claim about all calls, proven or refuted; policies that can never match.
 
-use anyhow::anyhow;
+use std::path::Path;
+
 use serde_json::{Value, json};
-use stepgate_prove::{
-    Claim, ClaimKind, OfAction, Proof, Prover, RuleFinding, RuleReport, Solver, Who, on_thread,
-};
+use stepgate_policy::PolicySet;
+use stepgate_prove::{Claim, ClaimKind, OfAction, Proof, Prover, RuleFinding, RuleReport, Who};
 
 use super::super::FAULT;
 use super::example::{Subject, object};
@@ -12,7 +12,6 @@ use crate::cli::{ClaimArgs, ProveCommand, SolverArgs};
 use crate::data_dir::DataDir;
 use crate::show;
 
-/// The exit code where a claim does not hold.
 const REFUTED: u8 = 16;
 
 pub(super) async fn prove(data: &DataDir, command: ProveCommand) -> anyhow::Result<u8> {
@@ -24,11 +23,7 @@ pub(super) async fn prove(data: &DataDir, command: ProveCommand) -> anyhow::Resu
 }
 
 async fn claim(data: &DataDir, kind: ClaimKind, args: ClaimArgs) -> anyhow::Result<u8> {
-    let in_force = data.policies(&data.load_config()?);
-    let directory = args.solver.policies.clone().unwrap_or(in_force);
-    let subject = Subject::of(data, &[&directory]).await?;
-    let set = subject.load(&directory)?;
-    let settings = subject.solver(&args.solver.program);
+    let (subject, set) = subject(data, args.solver.policies.as_deref()).await?;
     let shown = claimed(kind, &args);
     let claim = Claim {
         kind,
@@ -43,22 +38,25 @@ async fn claim(data: &DataDir, kind: ClaimKind, args: ClaimArgs) -> anyhow::Resu
         when: args.when,
     };
     let world = subject.world(&[&set])?;
-    let proven = tokio::task::block_in_place(|| {
-        on_thread(async || {
-            let solver = Solver::start(settings).await.map_err(|error| error.to_string())?;
-            let mut prover = Prover::new(solver);
-            let proof = stepgate_prove::prove(&mut prover, &world, &set, &claim, progress).await?;
-            Ok((proof, asked(&prover)))
-        })
-    });
-    let (proof, asked) =
-        proven.and_then(|proven| proven).map_err(|error: String| anyhow!(error))?;
+    let (proof, asked) = subject.proven(&args.solver.program, async |prover: &mut Prover| {
+        let proof = stepgate_prove::prove(prover, &world, &set, &claim, progress).await?;
+        Ok((proof, asked(prover)))
+    })?;
     Subject::note_left_out(&world);
     match data.global.json {
         true => show::json(&json_of(&subject, &proof, &shown, &world.left_out()))?,
         false => say(&subject, &proof, &shown, &asked)?,
     }
     Ok(exit_code(&proof))
+}
+
+/// What the policies of this directory, or else those in force, decide on.
+async fn subject(data: &DataDir, named: Option<&Path>) -> anyhow::Result<(Subject, PolicySet)> {
+    let in_force = data.policies(&data.load_config()?);
+    let directory = named.unwrap_or(&in_force);
+    let subject = Subject::of(data, &[directory]).await?;
+    let set = subject.load(directory)?;
+    Ok((subject, set))
 }
 
 fn exit_code(proof: &Proof) -> u8 {
@@ -78,24 +76,21 @@ fn asked(prover: &Prover) -> String {
     format!("{} questions to {}", solver.asked(), show::printable(solver.version()))
 }
 
-/// The claim in words.
 fn claimed(kind: ClaimKind, args: &ClaimArgs) -> String {
-    let list = |names: &[String]| names.join(", ");
+    let servers = args.server.iter().map(|name| format!("the server {name}"));
+    let of: Vec<String> = args.tool.iter().cloned().chain(servers).collect();
+    let tests = args.arg.iter().map(ToString::to_string).chain(args.when.clone());
+    let tests: Vec<String> = tests.collect();
     let mut words = "no call".to_owned();
-    let servers: Vec<String> =
-        args.server.iter().map(|name| format!("the server {name}")).collect();
-    let of = [args.tool.clone(), servers].concat();
     if !of.is_empty() {
-        words.push_str(&format!(" of {}", list(&of)));
+        words.push_str(&format!(" of {}", of.join(", ")));
     }
     if let Some(principal) = &args.principal {
         words.push_str(&format!(" by {principal}"));
     }
     if !args.group.is_empty() {
-        words.push_str(&format!(" by a principal in {}", list(&args.group)));
+        words.push_str(&format!(" by a principal in {}", args.group.join(", ")));
     }
-    let tests = args.arg.iter().map(ToString::to_string).chain(args.when.clone());
-    let tests: Vec<String> = tests.collect();
     if !tests.is_empty() {
         words.push_str(&format!(", where {},", tests.join(" and ")));
     }
@@ -176,22 +171,12 @@ fn json_of(subject: &Subject, proof: &Proof, claim: &str, left_out: &[&str]) -> 
 }
 
 async fn rules(data: &DataDir, args: SolverArgs) -> anyhow::Result<u8> {
-    let in_force = data.policies(&data.load_config()?);
-    let directory = args.policies.unwrap_or(in_force);
-    let subject = Subject::of(data, &[&directory]).await?;
-    let set = subject.load(&directory)?;
-    let settings = subject.solver(&args.program);
+    let (subject, set) = subject(data, args.policies.as_deref()).await?;
     let world = subject.world(&[&set])?;
-    let proven = tokio::task::block_in_place(|| {
-        on_thread(async || {
-            let solver = Solver::start(settings).await.map_err(|error| error.to_string())?;
-            let mut prover = Prover::new(solver);
-            let reports = stepgate_prove::rules(&mut prover, &world, &set, progress).await?;
-            Ok((reports, asked(&prover)))
-        })
-    });
-    let (reports, asked) =
-        proven.and_then(|proven| proven).map_err(|error: String| anyhow!(error))?;
+    let (reports, asked) = subject.proven(&args.program, async |prover: &mut Prover| {
+        let reports = stepgate_prove::rules(prover, &world, &set, progress).await?;
+        Ok((reports, asked(prover)))
+    })?;
     match data.global.json {
         true => show::json(&reports)?,
         false => say_rules(&reports, &asked)?,

@@ -55,10 +55,7 @@ pub(super) async fn replay(
         }
         show::say(format!("{changed} of {asked} recorded decisions would change"))?;
     }
-    Ok(match fail_on_change {
-        true => exit_code(done),
-        false => 0,
-    })
+    Ok(if fail_on_change { exit_code(done) } else { 0 })
 }
 
 /// A run that cannot be read may be one whose decision would change.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::{past, print_one, text, times};
+use super::super::{number, past, print_one, rows, text, texts, times};
 use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table, Times};
@@ -36,14 +36,6 @@ fn shown(reply: &Value, all: bool, times: Times) -> String {
     parts.join("\n")
 }
 
-fn rows(of: &Value, name: &str) -> Vec<Value> {
-    of.get(name).and_then(Value::as_array).cloned().unwrap_or_default()
-}
-
-fn number(row: &Value, name: &str) -> u64 {
-    row.get(name).and_then(Value::as_u64).unwrap_or_default()
-}
-
 /// Which candidate is asked, or why none is.
 fn candidate(shadow: &Value, times: Times) -> String {
     if shadow.is_null() {
@@ -73,8 +65,7 @@ fn summary(differences: &Value, all: bool, times: Times) -> String {
         Some(true) => ", and there may be older ones",
         Some(false) | None => "",
     };
-    let kinds = rows(differences, "by_kind");
-    let kinds = kinds.iter().map(|kind| {
+    let kinds = rows(differences, "by_kind").iter().map(|kind| {
         format!("\n  {} → {}: {}", text(kind, "from"), text(kind, "to"), number(kind, "count"))
     });
     format!(
@@ -96,9 +87,7 @@ fn tool_row(row: &Value) -> [Cell; 4] {
 
 fn run_row(row: &Value, times: Times) -> [Cell; 7] {
     let decision = |name: &str| row.get(name).unwrap_or(&Value::Null);
-    let policies = rows(decision("shadow"), "policies");
-    let policies: Vec<&str> = policies.iter().filter_map(Value::as_str).collect();
-    let by = if policies.is_empty() { "no policy".to_owned() } else { policies.join(", ") };
+    let by = texts_or(decision("shadow"), "policies", "no policy");
     [
         Cell::member(row, "run_id"),
         Cell::plain(past(times, row, "ts")),
@@ -114,13 +103,15 @@ fn run_row(row: &Value, times: Times) -> [Cell; 7] {
 fn words(decision: &Value) -> String {
     let caps = decision.get("caps").and_then(Value::as_object).into_iter().flatten();
     let caps = caps.map(|(name, max)| format!(", {name} <= {max}"));
-    let required = rows(decision, "required");
-    let required = required.iter().map(|one| {
-        let approvers = rows(one, "approvers");
-        let approvers: Vec<&str> = approvers.iter().filter_map(Value::as_str).collect();
-        let who = if approvers.is_empty() { "operators".to_owned() } else { approvers.join(", ") };
+    let required = rows(decision, "required").iter().map(|one| {
+        let who = texts_or(one, "approvers", "operators");
         format!(", {} of {who}", number(one, "quorum"))
     });
     let further: String = caps.chain(required).collect();
     format!("{}{further}", text(decision, "verdict"))
+}
+
+/// The texts under a name, or a word for none.
+fn texts_or(of: &Value, name: &str, none: &str) -> String {
+    Some(texts(of, name)).filter(|texts| !texts.is_empty()).unwrap_or_else(|| none.to_owned())
 }

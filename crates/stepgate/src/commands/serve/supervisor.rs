@@ -12,7 +12,6 @@ use tracing::warn;
 /// The variable that names the supervisor's socket. It is no setting of Stepgate's, and tool servers do not get it.
 const SOCKET: &str = "NOTIFY_SOCKET";
 
-/// What a supervisor is told.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum State {
     /// Requests are answered.

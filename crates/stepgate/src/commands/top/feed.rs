@@ -12,10 +12,8 @@ use stepgate_gateway::attention::{Attention, NeedObject};
 
 use crate::client::Client;
 
-/// How long a rate is averaged.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 
-/// An approval that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) id: ApprovalId,
@@ -40,7 +38,6 @@ pub(super) struct Snapshot {
     pub(super) started_s: Option<u64>,
 }
 
-/// Asks a gateway again and again.
 pub(super) struct Feed {
     client: Client,
     /// How many steps were answered in all, at some moments of the window.

@@ -14,7 +14,6 @@ const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
 /// Most bytes of one read of the keyboard.
 const READ_BYTES_MAX: usize = 256;
-/// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Up,
@@ -78,7 +77,6 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Columns and rows.
     pub(super) fn size(&self) -> (usize, usize) {
         match tcgetwinsize(&self.tty.file) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {

@@ -29,7 +29,6 @@ const NOTE_CHARS_MAX: usize = 1000;
 const HEAD_ROWS: usize = 4;
 const FOOT_ROWS: usize = 1;
 
-/// What the program shall do after a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Nothing,
@@ -44,12 +43,9 @@ pub(super) enum Act {
     },
 }
 
-/// The whole state.
 pub(super) struct View {
-    /// Which gateway.
     pub(super) place: String,
     pub(super) snapshot: Snapshot,
-    /// What came of the last decision.
     pub(super) said: String,
     /// Why what is shown is not what waits now.
     pub(super) trouble: Option<String>,
@@ -71,7 +67,6 @@ struct Shown {
     text: String,
     /// The decision that is asked for; none where the person only looks.
     question: Option<Question>,
-    /// Lines above the screen.
     scroll: usize,
 }
 
@@ -94,10 +89,8 @@ impl View {
         let at = self.position();
         self.trouble = None;
         self.snapshot = snapshot;
-        let waiting = &self.snapshot.waiting;
-        if !waiting.iter().any(|it| Some(it.id) == self.selected) {
-            let at = at.min(waiting.len().saturating_sub(1));
-            self.selected = waiting.get(at).map(|it| it.id);
+        if !self.snapshot.waiting.iter().any(|it| Some(it.id) == self.selected) {
+            self.select(at);
         }
     }
 
@@ -165,7 +158,6 @@ impl View {
         Act::Nothing
     }
 
-    /// The lines of a screen of this size.
     pub(super) fn lines(&mut self, now: Timestamp, columns: usize, rows: usize) -> Vec<String> {
         let page_rows = rows.saturating_sub(HEAD_ROWS + FOOT_ROWS);
         let mut lines = self.head(now, columns);
@@ -252,12 +244,8 @@ impl Shown {
             (Key::Char('t'), Some(question)) => question.is_writing = true,
             (Key::Char('n'), Some(_)) | (Key::Escape | Key::Char('q'), _) => return None,
             (Key::Enter, None) => return None,
-            (Key::Char('a'), None) => {
-                return Some(Act::Open(self.id, Some(Decision::Approve)));
-            }
-            (Key::Char('d'), None) => {
-                return Some(Act::Open(self.id, Some(Decision::Deny)));
-            }
+            (Key::Char('a'), None) => return Some(Act::Open(self.id, Some(Decision::Approve))),
+            (Key::Char('d'), None) => return Some(Act::Open(self.id, Some(Decision::Deny))),
             (Key::Up | Key::Char('k'), _) => self.scroll = self.scroll.saturating_sub(1),
             (Key::Down | Key::Char('j'), _) => self.scroll += 1,
             (Key::PageUp, _) => self.scroll = self.scroll.saturating_sub(page_rows),

@@ -16,14 +16,11 @@ const TRIES_MAX: usize = 10;
 /// Longest description of a tool that is shown, in characters.
 const DESCRIPTION_CHARS_MAX: usize = 240;
 
-/// A tool that is not declared.
 pub(super) struct Open<'a> {
     pub(super) tool: &'a FoundTool,
-    /// What the configuration says about it.
     pub(super) said: ToolSpec,
 }
 
-/// What a tool is.
 pub(super) struct Answer<'a> {
     pub(super) open: &'a Open<'a>,
     pub(super) declaration: Declaration,
@@ -38,7 +35,6 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Asks about the tools of one server.
 pub(super) fn about_server<'a>(
     terminal: &mut Terminal,
     server: &str,
@@ -80,7 +76,6 @@ pub(super) fn about_server<'a>(
     Ok(answers)
 }
 
-/// What a person says to a guess.
 enum Word {
     Guess,
     Edit,
@@ -150,7 +145,6 @@ fn edit(
     Ok(Declaration { does, reads, sends, targets })
 }
 
-/// Asks which of these hold.
 fn several(
     terminal: &mut Terminal,
     question: &str,
@@ -177,7 +171,6 @@ fn several(
     })
 }
 
-/// Asks which arguments say where a call goes.
 fn asked_targets(
     terminal: &mut Terminal,
     tool: &FoundTool,

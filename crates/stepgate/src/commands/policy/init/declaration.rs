@@ -4,12 +4,9 @@ use std::collections::BTreeSet;
 
 use stepgate_exec::servers::ToolSpec;
 
-/// What a tool does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Does {
-    /// It only looks.
     Looks,
-    /// It changes something.
     Changes,
     /// The operator does not want agents to have it.
     NeverOffered,
@@ -21,7 +18,6 @@ pub(super) struct Choice {
     pub(super) key: char,
     /// The label that policies see.
     pub(super) label: &'static str,
-    /// What it means.
     pub(super) words: &'static str,
 }
 
@@ -41,7 +37,6 @@ pub(super) const SENDS: [Choice; 6] = [
     Choice { key: 'w', label: "change", words: "to your own things" },
 ];
 
-/// What a tool is, as the operator declares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Declaration {
     pub(super) does: Does,

@@ -3,7 +3,6 @@
 use anyhow::{Context, ensure};
 use stepgate_core::tool::ToolName;
 
-/// Keys to add to the table of a tool.
 pub(super) struct Addition<'a> {
     pub(super) tool: &'a ToolName,
     pub(super) keys: Vec<(&'static str, toml::Value)>,
@@ -15,14 +14,12 @@ pub(super) struct Addition<'a> {
 pub(super) const GUESS: &str = "# A guess that no person has looked at.";
 
 impl Addition<'_> {
-    /// The lines of the keys.
     fn lines(&self) -> String {
         let guess = if self.is_guess { format!("{GUESS}\n") } else { String::new() };
         let keys = self.keys.iter().map(|(key, value)| format!("{key} = {value}\n"));
         guess + &keys.collect::<String>()
     }
 
-    /// The header of the tool's table.
     fn header(&self) -> String {
         let name = self.tool.tool();
         let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);

@@ -12,20 +12,17 @@ use stepgate_policy::{Checked, DEFAULTS, FIRST, Nameable, Severity};
 use super::super::line;
 use crate::show;
 
-/// A directory for the first policies.
 pub(super) struct FirstSet {
     pub(super) directory: PathBuf,
     pub(super) standing: Standing,
 }
 
-/// What is in the directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Nothing: the directory is missing.
     Missing,
     /// Only files that are as Stepgate wrote them. These are not of the first set.
     Ours(BTreeSet<String>),
-    /// The first set.
     Complete,
     /// Policies that a person wrote. They are never touched.
     Own,
@@ -86,7 +83,6 @@ impl FirstSet {
         Ok(())
     }
 
-    /// Writes the set.
     pub(super) fn write(&self) -> anyhow::Result<()> {
         let written = match &self.standing {
             Standing::Missing => {
@@ -143,8 +139,5 @@ fn standing(directory: &Path) -> io::Result<Standing> {
     let is_of_set = |name: &str| FIRST.iter().any(|(ours, _)| *ours == name);
     let is_complete = FIRST.iter().all(|(name, _)| there.contains(*name));
     there.retain(|name| !is_of_set(name));
-    Ok(match is_complete && there.is_empty() {
-        true => Standing::Complete,
-        false => Standing::Ours(there),
-    })
+    Ok(if is_complete && there.is_empty() { Standing::Complete } else { Standing::Ours(there) })
 }

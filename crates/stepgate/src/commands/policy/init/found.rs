@@ -6,11 +6,11 @@ use stepgate_core::tool::ToolName;
 use stepgate_exec::servers::{ServerState, Servers};
 
 use crate::client::{Client, Role};
+use crate::commands::tools::path_of;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::start;
 
-/// A tool as its server describes it.
 pub(super) struct FoundTool {
     pub(super) name: ToolName,
     pub(super) description: Option<String>,
@@ -22,7 +22,6 @@ pub(super) struct FoundTool {
 }
 
 impl FoundTool {
-    /// The names of its arguments.
     pub(super) fn arguments(&self) -> impl Iterator<Item = &str> {
         let properties = self.input_schema.get("properties").and_then(Value::as_object);
         properties.into_iter().flat_map(|it| it.keys().map(String::as_str))
@@ -48,10 +47,8 @@ impl Hints {
     }
 }
 
-/// What the servers have.
 #[derive(Default)]
 pub(super) struct Found {
-    /// By name.
     pub(super) tools: Vec<FoundTool>,
     /// Servers whose tools are not known, and tools that have no name that a proposal can spell, with the reason.
     pub(super) missing: Vec<String>,
@@ -125,8 +122,7 @@ async fn of_gateway(client: &mut Client, config: &Config) -> anyhow::Result<Foun
             found.missing.push(unspellable(server, tool));
             continue;
         };
-        let path = format!("/v1/tools/{}", name.as_str().replace('/', "%2F"));
-        let definition = client.get(&path).await?;
+        let definition = client.get(&path_of(&name)).await?;
         let annotations = definition.get("present").and_then(|it| it.get("annotations"));
         let digest = text(tool, "definition_digest").and_then(|digest| digest.parse().ok());
         found.tools.push(FoundTool {

@@ -9,276 +9,57 @@ use stepgate_exec::servers::ToolSpec;
 use super::declaration::{Declaration, Does};
 use super::found::{FoundTool, Hints};
 
+// Vocabularies: each is a list of words.
+
 /// Words in the names of tools that only look.
-const LOOKING: &[&str] = &[
-    "browse",
-    "calculate",
-    "check",
-    "convert",
-    "count",
-    "describe",
-    "diff",
-    "download",
-    "explain",
-    "fetch",
-    "find",
-    "get",
-    "history",
-    "info",
-    "inspect",
-    "list",
-    "log",
-    "look",
-    "lookup",
-    "ping",
-    "preview",
-    "query",
-    "read",
-    "retrieve",
-    "scrape",
-    "search",
-    "show",
-    "snapshot",
-    "stat",
-    "status",
-    "time",
-    "tree",
-    "view",
-];
+const LOOKING: &str = "
+    browse calculate check convert count describe diff download explain fetch find get history
+    info inspect list log look lookup ping preview query read retrieve scrape search show snapshot
+    stat status time tree view";
 /// Words in the names of tools that change something.
-const CHANGING: &[&str] = &[
-    "accept",
-    "add",
-    "append",
-    "apply",
-    "approve",
-    "archive",
-    "assign",
-    "block",
-    "book",
-    "buy",
-    "cancel",
-    "change",
-    "charge",
-    "checkout",
-    "clear",
-    "click",
-    "close",
-    "comment",
-    "commit",
-    "copy",
-    "create",
-    "delete",
-    "deploy",
-    "destroy",
-    "drop",
-    "edit",
-    "erase",
-    "execute",
-    "fill",
-    "fork",
-    "forward",
-    "import",
-    "insert",
-    "install",
-    "invite",
-    "kill",
-    "label",
-    "lock",
-    "mark",
-    "merge",
-    "modify",
-    "move",
-    "open",
-    "order",
-    "patch",
-    "pay",
-    "play",
-    "post",
-    "publish",
-    "purge",
-    "push",
-    "put",
-    "register",
-    "release",
-    "remove",
-    "rename",
-    "reply",
-    "reserve",
-    "reset",
-    "restore",
-    "revoke",
-    "run",
-    "save",
-    "schedule",
-    "send",
-    "set",
-    "share",
-    "start",
-    "stop",
-    "submit",
-    "subscribe",
-    "transfer",
-    "trash",
-    "type",
-    "uninstall",
-    "unsubscribe",
-    "update",
-    "upload",
-    "wipe",
-    "write",
-];
-const MONEY: &[&str] = &[
-    "book",
-    "booking",
-    "buy",
-    "charge",
-    "checkout",
-    "deposit",
-    "donate",
-    "invoice",
-    "money",
-    "order",
-    "pay",
-    "payment",
-    "payments",
-    "payout",
-    "purchase",
-    "refund",
-    "reservation",
-    "reserve",
-    "subscribe",
-    "subscription",
-    "transaction",
-    "transfer",
-    "withdraw",
-];
-const ACCOUNT: &[&str] = &[
-    "account",
-    "auth",
-    "credential",
-    "credentials",
-    "login",
-    "password",
-    "permission",
-    "permissions",
-    "profile",
-    "role",
-    "roles",
-    "token",
-    "tokens",
-];
-const DELETE: &[&str] = &[
-    "cancel",
-    "clear",
-    "delete",
-    "destroy",
-    "drop",
-    "erase",
-    "overwrite",
-    "purge",
-    "remove",
-    "reset",
-    "revoke",
-    "trash",
-    "truncate",
-    "uninstall",
-    "wipe",
-];
+const CHANGING: &str = "
+    accept add append apply approve archive assign block book buy cancel change charge checkout
+    clear click close comment commit copy create delete deploy destroy drop edit erase execute
+    fill fork forward import insert install invite kill label lock mark merge modify move open
+    order patch pay play post publish purge push put register release remove rename reply reserve
+    reset restore revoke run save schedule send set share start stop submit subscribe transfer
+    trash type uninstall unsubscribe update upload wipe write";
+const MONEY: &str = "
+    book booking buy charge checkout deposit donate invoice money order pay payment payments
+    payout purchase refund reservation reserve subscribe subscription transaction transfer
+    withdraw";
+const ACCOUNT: &str = "
+    account auth credential credentials login password permission permissions profile role roles
+    token tokens";
+const DELETE: &str = "
+    cancel clear delete destroy drop erase overwrite purge remove reset revoke trash truncate
+    uninstall wipe";
 /// Words in the names of tools that reach something outside.
-const OUTSIDE: &[&str] = &[
-    "browse", "comment", "crawl", "deploy", "download", "email", "fetch", "forward", "http",
-    "invite", "mail", "message", "navigate", "notify", "post", "publish", "push", "release",
-    "reply", "request", "scrape", "send", "share", "sms", "submit", "tweet", "upload", "web",
-    "webhook",
-];
+const OUTSIDE: &str = "
+    browse comment crawl deploy download email fetch forward http invite mail message navigate
+    notify post publish push release reply request scrape send share sms submit tweet upload web
+    webhook";
 /// Of these, words that do so although the tool only looks.
-const LOOKING_OUTSIDE: &[&str] =
-    &["browse", "crawl", "download", "fetch", "http", "navigate", "request", "scrape", "web"];
-const SECRET: &[&str] = &[
-    "credential",
-    "credentials",
-    "passport",
-    "password",
-    "passwords",
-    "secret",
-    "secrets",
-    "token",
-    "tokens",
-    "vault",
-];
+const LOOKING_OUTSIDE: &str = "browse crawl download fetch http navigate request scrape web";
+const SECRET: &str = "
+    credential credentials passport password passwords secret secrets token tokens vault";
 /// Words in the names of arguments that are an address on the web.
-const URL: &[&str] = &[
-    "domain", "endpoint", "host", "hostname", "href", "link", "links", "site", "uri", "uris",
-    "url", "urls", "webhook", "website",
-];
+const URL: &str = "
+    domain endpoint host hostname href link links site uri uris url urls webhook website";
 /// Words in the names of arguments that hold an address.
-const RECIPIENT: &[&str] = &[
-    "address",
-    "addresses",
-    "attendees",
-    "bcc",
-    "cc",
-    "email",
-    "emails",
-    "iban",
-    "invitees",
-    "participants",
-    "payee",
-    "phone",
-    "receiver",
-    "recipient",
-    "recipients",
-    "to",
-];
+const RECIPIENT: &str = "
+    address addresses attendees bcc cc email emails iban invitees participants payee phone
+    receiver recipient recipients to";
 /// Words in the names of arguments that say what a call acts on.
-const ACTED_ON: &[&str] = &[
-    "account",
-    "branch",
-    "bucket",
-    "calendar",
-    "channel",
-    "database",
-    "dest",
-    "destination",
-    "directory",
-    "document",
-    "element",
-    "event",
-    "file",
-    "filename",
-    "files",
-    "folder",
-    "id",
-    "ids",
-    "issue",
-    "key",
-    "name",
-    "owner",
-    "path",
-    "paths",
-    "project",
-    "ref",
-    "remote",
-    "repo",
-    "repository",
-    "resource",
-    "room",
-    "selector",
-    "source",
-    "table",
-    "target",
-    "task",
-    "thread",
-    "ticket",
-    "user",
-    "username",
-];
+const ACTED_ON: &str = "
+    account branch bucket calendar channel database dest destination directory document element
+    event file filename files folder id ids issue key name owner path paths project ref remote
+    repo repository resource room selector source table target task thread ticket user username";
 
 /// The guess. What the configuration says already is not guessed.
 pub(super) fn guess(tool: &FoundTool, said: &ToolSpec) -> Declaration {
     let name = words(tool.name.tool());
-    let has = |vocabulary: &[&str]| name.iter().any(|word| vocabulary.contains(&word.as_str()));
+    let has = |vocabulary: &str| name.iter().any(|word| is_in(vocabulary, word));
     let does = match said.mode {
         Some(Mode::ReadOnly) => Does::Looks,
         Some(Mode::Draft | Mode::ExecuteGated) => Does::Changes,
@@ -286,32 +67,31 @@ pub(super) fn guess(tool: &FoundTool, said: &ToolSpec) -> Declaration {
     };
     let arguments = Arguments::of(tool);
     let reaches_out = tool.hints.open_world == Some(true) || !arguments.urls.is_empty();
-    let mut sends = BTreeSet::new();
-    let mut add = |label, holds: bool| {
-        if holds {
-            sends.insert(label);
+    let sends = match does {
+        Does::NeverOffered => BTreeSet::new(),
+        Does::Looks => held([("egress", reaches_out || has(LOOKING_OUTSIDE))]),
+        Does::Changes => {
+            let sends = held([
+                ("money", has(MONEY)),
+                ("account", has(ACCOUNT)),
+                ("delete", has(DELETE) || tool.hints.destructive == Some(true)),
+                ("egress", reaches_out || has(OUTSIDE) || !arguments.recipients.is_empty()),
+            ]);
+            if sends.is_empty() { ["change"].into() } else { sends }
         }
     };
-    match does {
-        Does::NeverOffered => {}
-        Does::Looks => add("egress", reaches_out || has(LOOKING_OUTSIDE)),
-        Does::Changes => {
-            add("money", has(MONEY));
-            add("account", has(ACCOUNT));
-            add("delete", has(DELETE) || tool.hints.destructive == Some(true));
-            add("egress", reaches_out || has(OUTSIDE) || !arguments.recipients.is_empty());
-        }
-    }
-    if does == Does::Changes && sends.is_empty() {
-        sends.insert("change");
-    }
     let targets = arguments.targets(&sends);
-    Declaration {
-        does,
-        reads: reads(does, tool.hints, does == Does::Looks && has(SECRET)),
-        sends,
-        targets,
-    }
+    let reads = reads(does, tool.hints, does == Does::Looks && has(SECRET));
+    Declaration { does, reads, sends, targets }
+}
+
+fn is_in(vocabulary: &str, word: &str) -> bool {
+    vocabulary.split_whitespace().any(|known| known == word)
+}
+
+/// The labels that hold.
+fn held<const N: usize>(labels: [(&'static str, bool); N]) -> BTreeSet<&'static str> {
+    labels.into_iter().filter(|(_, holds)| *holds).map(|(label, _)| label).collect()
 }
 
 /// A server's word that a tool only looks counts where the tool's name does not contradict it.
@@ -327,8 +107,7 @@ fn does(hints: Hints, is_looking: bool, is_changing: bool) -> Does {
 /// nothing of the world outside.
 fn reads(does: Does, hints: Hints, is_secret: bool) -> BTreeSet<&'static str> {
     let is_closed = does == Does::Changes && hints.open_world == Some(false);
-    let labels = [("untrusted", !is_closed), ("secret", is_secret)];
-    labels.into_iter().filter(|(_, holds)| *holds).map(|(label, _)| label).collect()
+    held([("untrusted", !is_closed), ("secret", is_secret)])
 }
 
 /// The arguments of a tool by what their names say.
@@ -341,12 +120,9 @@ struct Arguments<'a> {
 
 impl<'a> Arguments<'a> {
     fn of(tool: &'a FoundTool) -> Self {
-        let matching = |vocabularies: &[&[&str]]| {
-            let is_named = |name: &&str| {
-                let words = words(name);
-                words.iter().any(|word| vocabularies.iter().any(|it| it.contains(&word.as_str())))
-            };
-            tool.arguments().filter(is_named).collect()
+        let matching = |vocabularies: &[&str]| {
+            let is_named = |word: &String| vocabularies.iter().any(|it| is_in(it, word));
+            tool.arguments().filter(|name| words(name).iter().any(is_named)).collect()
         };
         Self {
             urls: matching(&[URL]),
