@@ -15,7 +15,7 @@ use stepgate_core::origin::Origin;
 use stepgate_core::ports::{Payer, Policy, PolicyDecision, PolicyRequest};
 
 use crate::answer::{CedarAnswer, Verdict};
-use crate::budget::{self, Budget, Refusal, ShownBudget};
+use crate::budget::{self, Budget, Refusal};
 use crate::directory::SourceFile;
 use crate::evaluate::Evaluation;
 use crate::finding::Finding;
@@ -93,8 +93,8 @@ impl PolicySet {
     }
 
     /// The budgets, in the order of their names.
-    pub fn shown_budgets(&self) -> impl Iterator<Item = ShownBudget> {
-        self.budgets.iter().map(Budget::shown)
+    pub fn all_budgets(&self) -> &[Budget] {
+        &self.budgets
     }
 
     /// The names of the policies whose scope allows an action; none where the set does not know it.
@@ -294,10 +294,7 @@ impl Policy for PolicySet {
         }
         let who = Who::of(payer.principal_id, payer.groups);
         let tool = &call.tool.name;
-        let covering = self
-            .budgets
-            .iter()
-            .filter(|it| it.is_about(tool) && it.is_for(&who.principal, &who.groups));
+        let covering = self.budgets.iter().filter(|budget| budget.covers(&who, tool));
         covering.map(|budget| budget.covering(payer, tool)).collect()
     }
 
