@@ -78,14 +78,8 @@ impl fmt::Display for Finding {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", lines(.findings))]
 pub struct LoadError {
-    pub(crate) findings: Vec<Finding>,
-}
-
-impl LoadError {
     /// The errors, at least one.
-    pub fn findings(&self) -> &[Finding] {
-        &self.findings
-    }
+    pub findings: Vec<Finding>,
 }
 
 fn lines(findings: &[Finding]) -> String {
