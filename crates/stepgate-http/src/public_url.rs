@@ -29,7 +29,6 @@ spelled! {
 }
 
 impl Scheme {
-
     /// The default port, which a URL omits.
     fn standard_port(self) -> &'static str {
         match self {

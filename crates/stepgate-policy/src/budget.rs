@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -106,10 +105,7 @@ fn amount_of(name: &str, shape: &Record, args: &Map<String, Value>) -> Result<De
             return Err(refuse("not a number"));
         }
     };
-    match amount < Decimal::ZERO {
-        true => Err(refuse("negative")),
-        false => Ok(amount),
-    }
+    if amount < Decimal::ZERO { Err(refuse("negative")) } else { Ok(amount) }
 }
 
 /// What a call would take from a budget.
