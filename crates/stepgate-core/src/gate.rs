@@ -246,12 +246,12 @@ impl Gate {
 
     /// Whether policy could permit any call of this action to the principal.
     pub fn could_permit(&self, principal_id: &PrincipalId, action: &str) -> bool {
-        self.policy.could_permit(principal_id, &self.groups.of(principal_id), action)
+        self.policy.prospect(principal_id, &self.groups.of(principal_id), action).could_permit
     }
 
     /// Whether policy could ask a person about any call of this action by the principal.
     pub fn could_ask(&self, principal_id: &PrincipalId, action: &str) -> bool {
-        self.policy.could_ask(principal_id, &self.groups.of(principal_id), action)
+        self.policy.prospect(principal_id, &self.groups.of(principal_id), action).could_ask
     }
 
     /// What is known beside a call without looking into the store.

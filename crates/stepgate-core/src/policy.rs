@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::digest::Digest;
 use crate::ids::PrincipalId;
 use crate::json::Map;
-use crate::ports::{Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
+use crate::ports::{Policy, PolicyDecision, PolicyRequest, PolicyVerdict, Prospect};
 
 /// Permits the core actions. Its digest is the digest of this sentence.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,11 +34,7 @@ impl Policy for BuiltInRule {
         }
     }
 
-    fn could_permit(&self, _: &PrincipalId, _: &BTreeSet<String>, action: &str) -> bool {
-        Action::parse(action).is_some()
-    }
-
-    fn could_ask(&self, _: &PrincipalId, _: &BTreeSet<String>, _: &str) -> bool {
-        false
+    fn prospect(&self, _: &PrincipalId, _: &BTreeSet<String>, action: &str) -> Prospect {
+        Prospect { could_permit: Action::parse(action).is_some(), could_ask: false }
     }
 }

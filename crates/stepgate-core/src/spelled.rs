@@ -6,30 +6,30 @@
 macro_rules! spelled {
     (
         $(#[$meta:meta])*
-        pub enum $name:ident {
+        $vis:vis enum $name:ident {
             $($(#[$variant_meta:meta])* $variant:ident = $spelling:literal,)*
         }
         $(#[$spelling_meta:meta])*
         fn $spell:ident
     ) => {
         $(#[$meta])*
-        pub enum $name {
+        $vis enum $name {
             $($(#[$variant_meta])* $variant,)*
         }
 
         impl $name {
             /// Every value, in the order of the declaration.
-            pub const ALL: [Self; [$($spelling),*].len()] = [$(Self::$variant),*];
+            $vis const ALL: [Self; [$($spelling),*].len()] = [$(Self::$variant),*];
 
             $(#[$spelling_meta])*
-            pub fn $spell(self) -> &'static str {
+            $vis fn $spell(self) -> &'static str {
                 match self {
                     $(Self::$variant => $spelling,)*
                 }
             }
 
             /// The value with this spelling.
-            pub fn parse(text: &str) -> Option<Self> {
+            $vis fn parse(text: &str) -> Option<Self> {
                 Self::ALL.into_iter().find(|value| value.$spell() == text)
             }
         }

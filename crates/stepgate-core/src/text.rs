@@ -34,6 +34,12 @@ pub fn shortened(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// The text with a capital letter at its beginning.
+pub fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
+}
+
 /// The number of an invisible character, such as `U+202E`; none for a visible one.
 pub fn hidden(c: char) -> Option<String> {
     is_hidden(c).then(|| format!("U+{:04X}", u32::from(c)))

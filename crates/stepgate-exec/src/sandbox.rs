@@ -329,12 +329,12 @@ fn act(
         Dispatch::Again => Some(found(key).unwrap_or(Recorded::Unknown(IN_DOUBT))),
     };
     match call {
-        CoreCall::Think => Ok(None),
+        CoreCall::Think => {}
         CoreCall::Finish { response } => {
-            Ok(Some(canonical::text_of(&json!({ "final_response": response }))))
+            return Ok(Some(canonical::text_of(&json!({ "final_response": response }))));
         }
-        CoreCall::ReadFile { path } => read_file::read_file(root, path).map(Some),
-        CoreCall::ListFiles { path } => list_files::list_files(root, path).map(Some),
+        CoreCall::ReadFile { path } => return read_file::read_file(root, path).map(Some),
+        CoreCall::ListFiles { path } => return list_files::list_files(root, path).map(Some),
         CoreCall::WriteFile { path, content } => {
             let first = (dispatch == Dispatch::Again).then(|| First {
                 before: pre_state::recorded_content(pre_state),
@@ -343,17 +343,13 @@ fn act(
                     .zip(earlier.as_ref())
                     .is_some_and(|(was, earlier)| earlier.became(&was).is_some()),
             });
-            write_file::write_file(root, path, content, first).map(|()| None)
+            write_file::write_file(root, path, content, first)?;
         }
-        CoreCall::CreateDirectory { path } => {
-            create_directory::create_directory(root, path).map(|()| None)
-        }
-        CoreCall::DeleteFile { path } => {
-            delete_file::delete_file(root, path, recorded(None)).map(|()| None)
-        }
+        CoreCall::CreateDirectory { path } => create_directory::create_directory(root, path)?,
+        CoreCall::DeleteFile { path } => delete_file::delete_file(root, path, recorded(None))?,
         CoreCall::RenameFile { source, destination } => {
-            rename_file::rename_file(root, source, destination, recorded(Some("source")))
-                .map(|()| None)
+            rename_file::rename_file(root, source, destination, recorded(Some("source")))?;
         }
     }
+    Ok(None)
 }

@@ -65,46 +65,42 @@ impl NeedObject {
     }
 }
 
+/// What to do about it. In the table, `SUBJECT` stands for what it is about.
 fn way_out(subject: &str, kind: Kind) -> String {
-    match kind {
-        Kind::Approval => format!("`stepgate approve {subject}` or `stepgate deny {subject}`"),
-        Kind::InDoubt => format!(
-            "look whether it acted, then `stepgate runs resolve {subject} --succeeded` or `--failed`; \
+    let text = match kind {
+        Kind::Approval => "`stepgate approve SUBJECT` or `stepgate deny SUBJECT`",
+        Kind::InDoubt => {
+            "look whether it acted, then `stepgate runs resolve SUBJECT --succeeded` or `--failed`; \
              `--redispatch` sends it again"
-        ),
-        Kind::Stuck => format!(
-            "recovery tries again by itself; to settle it, `stepgate runs resolve {subject} --succeeded` \
+        }
+        Kind::Stuck => {
+            "recovery tries again by itself; to settle it, `stepgate runs resolve SUBJECT --succeeded` \
              or `--failed`"
-        ),
-        Kind::Quarantined => "`stepgate verify` names what does not hold".to_owned(),
-        Kind::ToolNew | Kind::ToolChanged => format!(
-            "look with `stepgate tools diff {subject}`, then `stepgate tools accept {subject}`"
-        ),
+        }
+        Kind::Quarantined => "`stepgate verify` names what does not hold",
+        Kind::ToolNew | Kind::ToolChanged => {
+            "look with `stepgate tools diff SUBJECT`, then `stepgate tools accept SUBJECT`"
+        }
         Kind::ToolUnusable => {
             "change the tool server or its configuration; `stepgate tools` shows what is off"
-                .to_owned()
         }
         Kind::ServerOff => {
             "it is tried again by itself; `stepgate doctor` says what its configuration lacks"
-                .to_owned()
         }
         Kind::PolicyNotLoaded => {
             "the policies before stay in force; `stepgate policy check` names what is wrong"
-                .to_owned()
         }
         Kind::ShadowNotLoaded => {
-            format!(
-                "the policies in force go on; `stepgate policy check {subject}` names what is wrong"
-            )
+            "the policies in force go on; `stepgate policy check SUBJECT` names what is wrong"
         }
         Kind::DiskLow => {
             "free some space, or move old backups away; operators can decide, look and back up meanwhile"
-                .to_owned()
         }
         Kind::ExecutorUnreached => {
-            "start the node that reached it again; `stepgate nodes` shows the nodes".to_owned()
+            "start the node that reached it again; `stepgate nodes` shows the nodes"
         }
-    }
+    };
+    text.replace("SUBJECT", subject)
 }
 
 /// What a recovery did, in JSON.

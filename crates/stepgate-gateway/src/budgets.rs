@@ -10,7 +10,7 @@ use stepgate_core::gate::Gate;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::ports::StoreError;
 use stepgate_core::time::Timestamp;
-use stepgate_policy::{PolicySet, ShownBudget};
+use stepgate_policy::{Budget, PolicySet};
 
 /// A budget, in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -63,18 +63,18 @@ pub async fn list(
     accounts_max: usize,
 ) -> Result<Vec<BudgetObject>, StoreError> {
     let mut budgets = Vec::new();
-    for shown in set.shown_budgets() {
-        budgets.push(standing(gate, shown, accounts_max).await?);
+    for budget in set.all_budgets() {
+        budgets.push(standing(gate, budget, accounts_max).await?);
     }
     Ok(budgets)
 }
 
 async fn standing(
     gate: &Gate,
-    shown: ShownBudget,
+    budget: &Budget,
     accounts_max: usize,
 ) -> Result<BudgetObject, StoreError> {
-    let ShownBudget { terms, tools, servers, principals, groups } = shown;
+    let Budget { terms, tools, servers, principals, groups } = budget;
     let window = terms.window_at(gate.world.now());
     let mut balances =
         gate.store.accounts(&terms.name, window, accounts_max.saturating_add(1)).await?;
@@ -93,10 +93,10 @@ async fn standing(
         window: terms.window,
         zone: terms.zone_name().to_owned(),
         window_ends: window.end(),
-        tools,
-        servers,
-        principals,
-        groups,
+        tools: tools.clone(),
+        servers: servers.clone(),
+        principals: principals.clone(),
+        groups: groups.clone(),
         accounts: balances.into_iter().map(account).collect(),
         is_cut,
     })

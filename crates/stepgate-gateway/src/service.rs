@@ -153,8 +153,7 @@ impl Service {
         let service = Arc::clone(self);
         let task = self.spawn(async move {
             let answer = step::run_as(&service.gate, run_id, submission).await;
-            service.note_fault(answer.as_ref().err());
-            service.count(answer.as_ref().ok());
+            service.note(answer.as_ref().map_err(Some));
             answer
         });
         let answer = task.await.map_err(stopped)?.inspect_err(|_| {
@@ -332,8 +331,7 @@ impl Service {
         let service = Arc::clone(self);
         self.spawn(async move {
             let answer = step::resume_with(&service.gate, approval_id, person, &with).await;
-            service.note_refusal(answer.as_ref().err());
-            service.count(answer.as_ref().ok());
+            service.note(answer.as_ref().map_err(fault_of));
             answer
         })
     }
@@ -373,8 +371,7 @@ impl Service {
         let service = Arc::clone(self);
         let task = self.spawn(async move {
             let answer = step::resolve(&service.gate, run_id, settlement, operator, None).await;
-            service.note_refusal(answer.as_ref().err());
-            service.count(answer.as_ref().ok());
+            service.note(answer.as_ref().map_err(fault_of));
             answer
         });
         task.await.map_err(task_stopped)?
@@ -453,25 +450,15 @@ impl Service {
         tokio::spawn(request::within(request::current(), work.in_current_span()))
     }
 
-    /// Counts a step that ended or paused. A recorded answer that is given again is no step.
-    fn count(&self, answer: Option<&Answer>) {
-        if let Some(answer) = answer.filter(|answer| !answer.replayed) {
-            self.steps.count(&self.gate, answer);
-        }
-    }
-
-    fn note_refusal(&self, refused: Option<&Refused>) {
-        if let Some(Refused::Fault(fault)) = refused {
-            self.note_fault(Some(fault));
-        }
-    }
-
-    /// Wakes recovery if a fault left a run behind. A broken store ends the process.
-    fn note_fault(&self, fault: Option<&Fault>) {
-        match fault {
-            Some(fault) if self.note_broken(fault) => {}
-            Some(Fault::Store(_) | Fault::Executor(_)) => self.left.notify_one(),
-            Some(Fault::ForeignSession(_) | Fault::Name(_)) | None => {}
+    /// Counts a step that ended or paused; wakes recovery if a fault left its run behind. A broken store ends the process.
+    fn note(&self, ended: Result<&Answer, Option<&Fault>>) {
+        match ended {
+            // A recorded answer that is given again is no step.
+            Ok(answer) if answer.replayed => {}
+            Ok(answer) => self.steps.count(&self.gate, answer),
+            Err(Some(fault)) if self.note_broken(fault) => {}
+            Err(Some(Fault::Store(_) | Fault::Executor(_))) => self.left.notify_one(),
+            Err(Some(Fault::ForeignSession(_) | Fault::Name(_)) | None) => {}
         }
     }
 
@@ -522,6 +509,14 @@ impl Service {
     }
 }
 
+/// Sleeps for this time. False where the flag is set meanwhile.
+pub async fn sleep_unless_set(time: Duration, flag: &mut watch::Receiver<bool>) -> bool {
+    tokio::select! {
+        () = tokio::time::sleep(time) => true,
+        () = wait_until_set(flag) => false,
+    }
+}
+
 /// Waits until a flag is set.
 pub async fn wait_until_set(flag: &mut watch::Receiver<bool>) {
     if flag.wait_for(|flag| *flag).await.is_err() {
@@ -546,9 +541,14 @@ impl Drop for RunningGuard {
     }
 }
 
+fn fault_of(refused: &Refused) -> Option<&Fault> {
+    let Refused::Fault(fault) = refused else { return None };
+    Some(fault)
+}
+
 /// The error of a run that cannot be decided on because it does not verify.
 pub(crate) fn quarantine_of(refused: &Refused) -> Option<&StateError> {
-    let Refused::Fault(Fault::Store(StoreError::State(error))) = refused else { return None };
+    let Fault::Store(StoreError::State(error)) = fault_of(refused)? else { return None };
     (error.code == StateCode::RecoveryFailed).then_some(error)
 }
 

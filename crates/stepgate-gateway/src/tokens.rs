@@ -17,6 +17,7 @@ use stepgate_core::gate::{Gate, SYSTEM_PRINCIPAL};
 use stepgate_core::ids::{ArtifactId, PrincipalId};
 use stepgate_core::lock;
 use stepgate_core::ports::{Store, StoreError};
+use stepgate_core::spelled;
 use stepgate_core::system;
 use stepgate_core::time::Timestamp;
 use subtle::{Choice, ConstantTimeEq};
@@ -37,38 +38,28 @@ const FIRST_OPERATOR: &str = "operator";
 /// The principal name of decisions made at a terminal by the owner of the data directory. No token has it.
 pub const TERMINAL_OPERATOR: &str = "operator-at-terminal";
 
-/// What a token may be used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Proposes steps, and sees its own.
-    Agent,
-    /// Decides, and sees everything.
-    Operator,
-    /// Sees everything, and changes nothing.
-    Auditor,
-}
-
-impl Role {
-    /// Every role.
-    pub const ALL: [Self; 3] = [Self::Agent, Self::Operator, Self::Auditor];
-
-    /// Its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-            Self::Operator => "operator",
-            Self::Auditor => "auditor",
-        }
+spelled! {
+    /// What a token may be used for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Role {
+        /// Proposes steps, and sees its own.
+        Agent = "agent",
+        /// Decides, and sees everything.
+        Operator = "operator",
+        /// Sees everything, and changes nothing.
+        Auditor = "auditor",
     }
+    /// Its name.
+    fn as_str
 }
 
 impl FromStr for Role {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let role = Self::ALL.into_iter().find(|role| role.as_str() == text);
-        role.with_context(|| format!("`{text}` is not a role: agent, operator or auditor"))
+        Self::parse(text)
+            .with_context(|| format!("`{text}` is not a role: agent, operator or auditor"))
     }
 }
 

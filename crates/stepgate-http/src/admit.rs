@@ -190,17 +190,13 @@ async fn let_in(app: Arc<App>, mut request: Request, next: Next) -> Response {
             Some(principal_id)
         }),
     };
-    let (who, answer) = match admitted {
-        Ok(who) => match Placed::of(&app, who.as_ref(), &request) {
-            Ok(placed) => {
-                let answer = answered(next, placed.metered(request)).await;
-                (who, answer.map(|response| placed.keep(response)))
-            }
-            Err(problem) => (who, Err(problem)),
-        },
-        Err(problem) => (None, Err(problem)),
+    let who = admitted.as_ref().ok().cloned().flatten();
+    let answer = async {
+        let placed = Placed::of(&app, admitted?.as_ref(), &request)?;
+        let response = answered(next, placed.metered(request)).await?;
+        Ok(placed.keep(response))
     };
-    let mut response = answer.unwrap_or_else(|problem| console::refused(&path, problem));
+    let mut response = answer.await.unwrap_or_else(|problem| console::refused(&path, problem));
     if is_page {
         console::add_security_headers(&mut response);
     }
@@ -402,52 +398,35 @@ fn is_malformed(status: StatusCode) -> bool {
     )
 }
 
-/// The app, and a caller with any token; what it sees depends on its role.
-pub(super) struct Reader(pub(super) Arc<App>, pub(super) Caller);
-/// The app, and a caller that may propose steps.
-pub struct Proposer(pub Arc<App>, pub Caller);
-/// The app, and a caller that may decide.
-pub(super) struct Operator(pub(super) Arc<App>, pub(super) Caller);
-/// The app, and a caller that may see everything.
-pub(super) struct Watcher(pub(super) Arc<App>, pub(super) Caller);
-
 /// The caller, if it has one of these roles.
 fn caller(parts: &Parts, allowed: &[Role]) -> Result<Caller, Problem> {
     let caller = parts.extensions.get::<Caller>().ok_or_else(Problem::unauthenticated)?;
-    match allowed.contains(&caller.role) {
-        true => Ok(caller.clone()),
-        false => Err(Problem::forbidden()),
-    }
+    if allowed.contains(&caller.role) { Ok(caller.clone()) } else { Err(Problem::forbidden()) }
 }
 
-impl FromRequestParts<Arc<App>> for Reader {
-    type Rejection = Problem;
+/// Declares extractors: the app, and a caller that has one of these roles.
+macro_rules! callers {
+    ($($(#[$meta:meta])* $vis:vis $name:ident: [$($role:ident),+],)+) => {$(
+        $(#[$meta])*
+        $vis struct $name($vis Arc<App>, $vis Caller);
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        Ok(Self(Arc::clone(app), caller(parts, &[Role::Agent, Role::Operator, Role::Auditor])?))
-    }
+        impl FromRequestParts<Arc<App>> for $name {
+            type Rejection = Problem;
+
+            async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+                Ok(Self(Arc::clone(app), caller(parts, &[$(Role::$role),+])?))
+            }
+        }
+    )+};
 }
 
-impl FromRequestParts<Arc<App>> for Proposer {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        Ok(Self(Arc::clone(app), caller(parts, &[Role::Agent, Role::Operator])?))
-    }
-}
-
-impl FromRequestParts<Arc<App>> for Operator {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        Ok(Self(Arc::clone(app), caller(parts, &[Role::Operator])?))
-    }
-}
-
-impl FromRequestParts<Arc<App>> for Watcher {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        Ok(Self(Arc::clone(app), caller(parts, &[Role::Operator, Role::Auditor])?))
-    }
+callers! {
+    /// The app, and a caller with any token; what it sees depends on its role.
+    pub(super) Reader: [Agent, Operator, Auditor],
+    /// The app, and a caller that may propose steps.
+    pub Proposer: [Agent, Operator],
+    /// The app, and a caller that may decide.
+    pub(super) Operator: [Operator],
+    /// The app, and a caller that may see everything.
+    pub(super) Watcher: [Operator, Auditor],
 }

@@ -211,11 +211,9 @@ pub(super) async fn list(
         false => object,
     });
     // Approvals that cannot be decided any more are left out, although their row still says `pending`.
-    let is_open =
-        |object: &ApprovalObject| object.status == ApprovalStatus::Pending && !object.quarantined;
-    let is_wanted =
-        |object: &ApprovalObject| params.status != Some(ApprovalStatus::Pending) || is_open(object);
-    let approvals = offered.filter(is_wanted).collect();
+    let pending = ApprovalStatus::Pending;
+    let is_open = |it: &ApprovalObject| it.status == pending && !it.quarantined;
+    let approvals = offered.filter(|it| params.status != Some(pending) || is_open(it)).collect();
     Ok(Json(Approvals { approvals, next_before }))
 }
 

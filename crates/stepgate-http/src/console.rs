@@ -47,64 +47,39 @@ use visitor::{Visit, Visitor, VisitorRole};
 const SCRIPT: &str = include_str!("../templates/console.js");
 const STYLE: &str = include_str!("../templates/style.css");
 
-/// Every page with its methods. They are not in the table of routes, because the OpenAPI document is for programs.
-const PAGES: [(&str, &str); 23] = [
-    ("/", "GET, POST"),
-    ("/approvals/{id}", "GET, POST"),
-    ("/approvals/{id}/grant", "GET, POST"),
-    ("/grants", "GET, POST"),
-    ("/stops", "GET, POST"),
-    ("/stops/{id}/lift", "POST"),
-    ("/runs", "GET"),
-    ("/runs/{id}", "GET, POST"),
-    ("/runs/{id}/chain", "GET"),
-    ("/runs/{id}/export", "GET"),
-    ("/sessions", "GET"),
-    ("/sessions/{id}", "GET"),
-    ("/turns/{id}", "GET"),
-    ("/tools", "GET"),
-    ("/tools/{id}", "GET, POST"),
-    ("/policy", "GET, POST"),
-    ("/policy/replay", "GET, POST"),
-    ("/health", "GET"),
-    ("/login", "GET, POST"),
-    ("/logout", "POST"),
-    ("/live", "GET"),
-    ("/console.js", "GET"),
-    ("/style.css", "GET"),
+/// The path of a page, its methods, and what answers them.
+type Page = (&'static str, &'static str, fn() -> MethodRouter<Arc<App>>);
+
+/// Every page. They are not in the table of routes, because the OpenAPI document is for programs.
+pub(super) const PAGES: [Page; 23] = [
+    ("/", "GET, POST", || routing::get(inbox::show).post(inbox::decide)),
+    ("/approvals/{id}", "GET, POST", || routing::get(approval::show).post(approval::decide)),
+    ("/approvals/{id}/grant", "GET, POST", || routing::get(grants::ask).post(grants::create)),
+    ("/grants", "GET, POST", || routing::get(grants::list).post(grants::revoke)),
+    ("/stops", "GET, POST", || routing::get(stops::list).post(stops::make)),
+    ("/stops/{id}/lift", "POST", || routing::post(stops::lift)),
+    ("/runs", "GET", || routing::get(runs::list)),
+    ("/runs/{id}", "GET, POST", || routing::get(run::show).post(run::settle)),
+    ("/runs/{id}/chain", "GET", || routing::get(run::chain)),
+    ("/runs/{id}/export", "GET", || routing::get(run::export)),
+    ("/sessions", "GET", || routing::get(sessions::list)),
+    ("/sessions/{id}", "GET", || routing::get(sessions::show)),
+    ("/turns/{id}", "GET", || routing::get(turns::show)),
+    ("/tools", "GET", || routing::get(tools::list)),
+    ("/tools/{id}", "GET, POST", || routing::get(tools::show).post(tools::accept)),
+    ("/policy", "GET, POST", || routing::get(policy::show).post(policy::evaluate)),
+    ("/policy/replay", "GET, POST", || routing::get(replay::ask).post(replay::replay)),
+    ("/health", "GET", || routing::get(health::show)),
+    ("/login", "GET, POST", || routing::get(login::ask).post(login::log_in)),
+    ("/logout", "POST", || routing::post(login::log_out)),
+    ("/live", "GET", || routing::get(live::follow)),
+    ("/console.js", "GET", || file("text/javascript; charset=utf-8", SCRIPT)),
+    ("/style.css", "GET", || file("text/css; charset=utf-8", STYLE)),
 ];
 
-pub(super) fn pages() -> [(&'static str, MethodRouter<Arc<App>>); 23] {
-    [
-        ("/", routing::get(inbox::show).post(inbox::decide)),
-        ("/approvals/{id}", routing::get(approval::show).post(approval::decide)),
-        ("/approvals/{id}/grant", routing::get(grants::ask).post(grants::create)),
-        ("/grants", routing::get(grants::list).post(grants::revoke)),
-        ("/stops", routing::get(stops::list).post(stops::make)),
-        ("/stops/{id}/lift", routing::post(stops::lift)),
-        ("/runs", routing::get(runs::list)),
-        ("/runs/{id}", routing::get(run::show).post(run::settle)),
-        ("/runs/{id}/chain", routing::get(run::chain)),
-        ("/runs/{id}/export", routing::get(run::export)),
-        ("/sessions", routing::get(sessions::list)),
-        ("/sessions/{id}", routing::get(sessions::show)),
-        ("/turns/{id}", routing::get(turns::show)),
-        ("/tools", routing::get(tools::list)),
-        ("/tools/{id}", routing::get(tools::show).post(tools::accept)),
-        ("/policy", routing::get(policy::show).post(policy::evaluate)),
-        ("/policy/replay", routing::get(replay::ask).post(replay::replay)),
-        ("/health", routing::get(health::show)),
-        ("/login", routing::get(login::ask).post(login::log_in)),
-        ("/logout", routing::post(login::log_out)),
-        ("/live", routing::get(live::follow)),
-        ("/console.js", file("text/javascript; charset=utf-8", SCRIPT)),
-        ("/style.css", file("text/css; charset=utf-8", STYLE)),
-    ]
-}
-
 pub(super) fn methods_of(path: &str) -> impl Iterator<Item = &'static str> + use<> {
-    let page = PAGES.iter().find(|(page, _)| routes::fits(page, path));
-    page.into_iter().flat_map(|(_, methods)| methods.split(", "))
+    let page = PAGES.iter().find(|(page, ..)| routes::fits(page, path));
+    page.into_iter().flat_map(|(_, methods, _)| methods.split(", "))
 }
 
 pub(super) fn is_page(path: &str) -> bool {
@@ -114,10 +89,7 @@ pub(super) fn is_page(path: &str) -> bool {
 
 /// A problem in the form of its path: an HTML page or JSON.
 pub(super) fn refused(path: &str, problem: Problem) -> Response {
-    match is_page(path) {
-        true => Trouble::from(problem).into_response(),
-        false => problem.into_response(),
-    }
+    if is_page(path) { Trouble::from(problem).into_response() } else { problem.into_response() }
 }
 
 /// Security headers of every page: no resources except our style sheet and our script, which talks to nothing else, no

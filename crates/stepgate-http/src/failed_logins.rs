@@ -9,7 +9,7 @@ use stepgate_core::event::EventType;
 use stepgate_core::event::payload::LoginRefused;
 use stepgate_core::lock;
 use stepgate_gateway::request;
-use stepgate_gateway::service::{Service, wait_until_set};
+use stepgate_gateway::service::{Service, sleep_unless_set};
 use tracing::warn;
 
 use super::network::Network;
@@ -72,11 +72,7 @@ impl FailedLogins {
 
     /// Ends the window after its time, or when the process ends.
     async fn sum_up(self, service: Arc<Service>) {
-        let mut leaving = service.leaving();
-        tokio::select! {
-            () = tokio::time::sleep(WINDOW) => {}
-            () = wait_until_set(&mut leaving) => {}
-        }
+        sleep_unless_set(WINDOW, &mut service.leaving()).await;
         let window = lock::locked(&self.0).take();
         for refused in window.into_iter().flat_map(Window::sums) {
             tell(&service, refused).await;

@@ -306,8 +306,8 @@ pub fn router(app: &Arc<App>) -> Router {
     for route in routes::all(&app.mounted) {
         router = router.route(route.path, route.handler);
     }
-    for (path, handler) in console::pages() {
-        router = router.route(path, handler);
+    for (path, _, handler) in console::PAGES {
+        router = router.route(path, handler());
     }
     router
         .fallback(not_found)

@@ -19,8 +19,7 @@ use stepgate_gateway::service::Service;
 
 use super::history::{History, SAMPLE};
 use super::refusals::Refusals;
-use families::{Families, labelled};
-use present::Present;
+use families::{Families, counter, counters, gauge, histogram, labelled};
 
 pub use families::{Figures, Labels, Number, Values};
 pub(super) use format::Format;
@@ -107,7 +106,7 @@ impl Metrics {
         let mut families = Families::default();
         self.add(&mut families);
         measured::add(&mut families);
-        Present::read(service).await?.add(&mut families);
+        present::add(service, &mut families).await?;
         process::add(&mut families);
         Ok(families.0)
     }
@@ -122,20 +121,28 @@ impl Metrics {
         let requests = requests.iter().map(|(status, it)| {
             (labelled("status", status.to_string()), it.load(Ordering::Relaxed))
         });
-        families.counters("stepgate_http_requests", "Requests, by status", requests);
+        families.add("stepgate_http_requests", "Requests, by status", counters(requests));
         let text = "Requests that could not be understood, or did not come in time";
-        families.counter("stepgate_http_malformed_requests", text, value(&self.malformed));
-        families.gauge("stepgate_http_connections", "Open connections", value(&self.connections));
+        families.add("stepgate_http_malformed_requests", text, counter(value(&self.malformed)));
+        families.add(
+            "stepgate_http_connections",
+            "Open connections",
+            gauge(value(&self.connections)),
+        );
         let text = "Requests and connections that gave way to others, by limit";
         let refusals = self.refusals.counts().into_iter();
         let refusals = refusals.map(|(limit, count)| (labelled("limit", limit), count));
-        families.counters("stepgate_refusals", text, refusals);
+        families.add("stepgate_refusals", text, counters(refusals));
         let text = "From a request's head to its answer";
         let duration = self.duration.snapshot();
-        families.histogram("stepgate_http_request_duration_seconds", text, duration);
-        families.gauge("stepgate_store_bytes", "The size of the store", value(&self.store_bytes));
+        families.add("stepgate_http_request_duration_seconds", text, histogram(duration));
+        families.add(
+            "stepgate_store_bytes",
+            "The size of the store",
+            gauge(value(&self.store_bytes)),
+        );
         let text = "When the process was started, in seconds since 1970";
-        families.gauge("stepgate_start_time_seconds", text, self.started.as_secs());
+        families.add("stepgate_start_time_seconds", text, gauge(self.started.as_secs()));
     }
 
     /// Measures the store, again and again.

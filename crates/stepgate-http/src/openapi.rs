@@ -43,9 +43,9 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let mut operation = json!({
         "operationId": route.name,
         "summary": route.summary,
-        "description": who(route.access),
+        "description": route.access.words(),
         "tags": [tag(route.path)],
-        "security": security(route.access),
+        "security": if route.access == Access::Public { json!([]) } else { json!([{ "token": [] }]) },
         "responses": responses(route, schemas),
     });
     if let Value::Object(members) = &mut operation {
@@ -138,24 +138,5 @@ fn body(content: Content, schemas: &mut Schemas) -> Option<Value> {
             Some(json!({ "application/json": { "schema": schemas.written(schema) } }))
         }
         Content::Text(kind) => Some(json!({ kind: { "schema": { "type": "string" } } })),
-    }
-}
-
-fn who(access: Access) -> &'static str {
-    match access {
-        Access::Public => "For everybody.",
-        Access::Reader => "For every token; an agent sees its own objects alone.",
-        Access::Proposer => "For agents and operators.",
-        Access::Operator => "For operators.",
-        Access::Watcher => "For operators and auditors.",
-    }
-}
-
-fn security(access: Access) -> Value {
-    match access {
-        Access::Public => json!([]),
-        Access::Reader | Access::Proposer | Access::Operator | Access::Watcher => {
-            json!([{ "token": [] }])
-        }
     }
 }

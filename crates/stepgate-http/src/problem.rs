@@ -13,6 +13,7 @@ use stepgate_core::ids::RunId;
 use stepgate_core::journal::{StateCode, StateError};
 use stepgate_core::ports::StoreError;
 use stepgate_core::step::Refused;
+use stepgate_core::text::capitalised;
 use stepgate_core::time::Timestamp;
 use tracing::error;
 
@@ -275,9 +276,7 @@ impl Problem {
 
 /// `NOT_FOUND` as "Not found".
 fn title(code: &str) -> String {
-    let words = code.to_lowercase().replace('_', " ");
-    let mut letters = words.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    capitalised(&code.to_lowercase().replace('_', " "))
 }
 
 impl IntoResponse for Problem {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use anyhow::{Context, ensure};
 use axum::http::Uri;
 use stepgate_core::ids::ApprovalId;
+use stepgate_core::spelled;
 
 /// Scheme, host and port, spelled as a browser spells an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,24 +15,20 @@ pub struct PublicUrl {
     scheme: Scheme,
 }
 
-/// The scheme of the gateway's URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    /// Without encryption.
-    Http,
-    /// Over TLS.
-    Https,
+spelled! {
+    /// The scheme of the gateway's URL.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Scheme {
+        /// Without encryption.
+        Http = "http",
+        /// Over TLS.
+        Https = "https",
+    }
+    /// Its name in a URL.
+    fn as_str
 }
 
 impl Scheme {
-    /// Its name in a URL.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        }
-    }
-
     /// The default port, which a URL omits.
     fn standard_port(self) -> &'static str {
         match self {
@@ -56,11 +53,7 @@ impl PublicUrl {
         let expected = || format!("`{text}` is not an address like `https://gate.example.com`");
         let uri: Uri = text.parse().with_context(expected)?;
         let (scheme, authority) = uri.scheme_str().zip(uri.authority()).with_context(expected)?;
-        let scheme = match scheme {
-            "http" => Scheme::Http,
-            "https" => Scheme::Https,
-            _ => anyhow::bail!(expected()),
-        };
+        let scheme = Scheme::parse(scheme).with_context(expected)?;
         let is_bare =
             matches!(uri.path(), "" | "/") && uri.query().is_none() && !text.contains('#');
         ensure!(is_bare, "`{text}` has more than scheme, host and port: give it a host of its own");

@@ -6,50 +6,40 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use stepgate_core::lock;
+use stepgate_core::spelled;
 use tracing::warn;
 
 /// A limit is told of again after so long without a refusal.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// A limit that protects callers from each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Limit {
-    /// `serve.connections_max`: another connection gave way, or this one was refused.
-    Connections,
-    /// `serve.connections_per_address_max`: an older connection of the same address gave way.
-    ConnectionsOfAddress,
-    /// The process may open no more files: another connection gave way.
-    OpenFiles,
-    /// A principal's share of the requests under way.
-    RequestsUnderWay,
-    /// `serve.requests_per_second_max`.
-    RequestRate,
-    /// `serve.failed_auth_per_minute_max`.
-    FailedAuth,
-    /// A caller's share of `serve.body_memory_bytes_max`.
-    BodyMemory,
-    /// `serve.agent_bytes_per_hour_max`.
-    AgentBytes,
-    /// `store.free_bytes_min`.
-    FreeSpace,
+spelled! {
+    /// A limit that protects callers from each other.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) enum Limit {
+        /// `serve.connections_max`: another connection gave way, or this one was refused.
+        Connections = "connections",
+        /// `serve.connections_per_address_max`: an older connection of the same address gave way.
+        ConnectionsOfAddress = "connections_of_address",
+        /// The process may open no more files: another connection gave way.
+        OpenFiles = "open_files",
+        /// A principal's share of the requests under way.
+        RequestsUnderWay = "requests_under_way",
+        /// `serve.requests_per_second_max`.
+        RequestRate = "request_rate",
+        /// `serve.failed_auth_per_minute_max`.
+        FailedAuth = "failed_auth",
+        /// A caller's share of `serve.body_memory_bytes_max`.
+        BodyMemory = "body_memory",
+        /// `serve.agent_bytes_per_hour_max`.
+        AgentBytes = "agent_bytes",
+        /// `store.free_bytes_min`.
+        FreeSpace = "free_space",
+    }
+    /// The label of the metric.
+    fn as_str
 }
 
 impl Limit {
-    /// The label of the metric.
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Connections => "connections",
-            Self::ConnectionsOfAddress => "connections_of_address",
-            Self::OpenFiles => "open_files",
-            Self::RequestsUnderWay => "requests_under_way",
-            Self::RequestRate => "request_rate",
-            Self::FailedAuth => "failed_auth",
-            Self::BodyMemory => "body_memory",
-            Self::AgentBytes => "agent_bytes",
-            Self::FreeSpace => "free_space",
-        }
-    }
-
     /// For the log: what happened, and what to look at.
     fn told(self) -> &'static str {
         match self {

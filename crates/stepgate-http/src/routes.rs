@@ -14,6 +14,7 @@ use stepgate_agent::invoke::InvokeResult;
 use stepgate_agent::turn::TurnId;
 use stepgate_core::bundle::Bundle;
 use stepgate_core::ids::{ApprovalId, ArtifactId, RunId, SessionId};
+use stepgate_core::spelled;
 use stepgate_core::step::StepResponse;
 use stepgate_gateway::attention::{Attention, RecoveryObject};
 
@@ -26,19 +27,23 @@ use super::{
     policy, requests, runs, sessions, steps, stops, system, tokens, tools, turns,
 };
 
-/// Who may use a route, for the document. The extractors of the handlers enforce it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Every caller, without a token.
-    Public,
-    /// Any token; an agent sees only its own objects.
-    Reader,
-    /// Agents and operators.
-    Proposer,
-    /// Operators.
-    Operator,
-    /// Operators and auditors.
-    Watcher,
+spelled! {
+    /// Who may use a route, for the document. The extractors of the handlers enforce it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Access {
+        /// Every caller, without a token.
+        Public = "For everybody.",
+        /// Any token; an agent sees only its own objects.
+        Reader = "For every token; an agent sees its own objects alone.",
+        /// Agents and operators.
+        Proposer = "For agents and operators.",
+        /// Operators.
+        Operator = "For operators.",
+        /// Operators and auditors.
+        Watcher = "For operators and auditors.",
+    }
+    /// As the document says it.
+    fn words
 }
 
 /// One method of one path, and what the document says about it.
@@ -168,29 +173,20 @@ pub(super) fn all(mounted: &[Route]) -> Vec<Route> {
     all
 }
 
-fn get<T: 'static>(
-    path: &'static str,
-    access: Access,
-    handler: impl Handler<T, Arc<App>>,
-) -> Route {
-    Route::new("GET", path, access, routing::get(handler))
+/// Declares a function for each method, which makes a route.
+macro_rules! methods {
+    ($($function:ident: $method:literal),+) => {$(
+        fn $function<T: 'static>(
+            path: &'static str,
+            access: Access,
+            handler: impl Handler<T, Arc<App>>,
+        ) -> Route {
+            Route::new($method, path, access, routing::$function(handler))
+        }
+    )+};
 }
 
-fn post<T: 'static>(
-    path: &'static str,
-    access: Access,
-    handler: impl Handler<T, Arc<App>>,
-) -> Route {
-    Route::new("POST", path, access, routing::post(handler))
-}
-
-fn delete<T: 'static>(
-    path: &'static str,
-    access: Access,
-    handler: impl Handler<T, Arc<App>>,
-) -> Route {
-    Route::new("DELETE", path, access, routing::delete(handler))
-}
+methods!(get: "GET", post: "POST", delete: "DELETE");
 
 /// Routes that change or trigger something.
 #[expect(clippy::too_many_lines, reason = "a table")]

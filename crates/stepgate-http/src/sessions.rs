@@ -10,7 +10,7 @@ use stepgate_core::session::{Session, SessionKind};
 use stepgate_core::time::Timestamp;
 
 use super::page::{self, Page};
-use super::{Id, Params, Problem, Reader};
+use super::{App, Caller, Id, Params, Problem, Reader};
 
 /// A session as people see it.
 #[derive(Serialize, JsonSchema)]
@@ -30,8 +30,13 @@ pub(super) async fn show(
     Reader(app, caller): Reader,
     Id(id): Id<SessionId>,
 ) -> Result<Json<SessionObject>, Problem> {
+    Ok(Json(object(visible(&app, &caller, id).await?)))
+}
+
+/// A session. To an agent, those of other principals do not exist.
+pub(super) async fn visible(app: &App, caller: &Caller, id: SessionId) -> Result<Session, Problem> {
     match app.service.gate.store.session(id).await? {
-        Some(session) if caller.may_see(&session.principal_id) => Ok(Json(object(session))),
+        Some(session) if caller.may_see(&session.principal_id) => Ok(session),
         Some(_) | None => Err(Problem::not_found()),
     }
 }

@@ -34,7 +34,7 @@ use super::page::{self, Page};
 use super::problem::Said;
 use super::steps::max_wait;
 use super::{
-    App, Caller, Id, Params, Problem, Proposer, REPLAYED_HEADER, Reader, SESSION_HEADER, body,
+    App, Id, Params, Problem, Proposer, REPLAYED_HEADER, Reader, SESSION_HEADER, body, sessions,
 };
 pub(super) use wire::{Accepted, TurnObject, TurnRequest, Turns};
 
@@ -160,7 +160,7 @@ pub(super) async fn show(
     Id(turn_id): Id<TurnId>,
 ) -> Result<Json<TurnObject>, Problem> {
     let turn = find(&app, turn_id).await?.ok_or_else(Problem::not_found)?;
-    is_seen(&app, &caller, &turn.session_id).await?;
+    sessions::visible(&app, &caller, turn.session_id).await?;
     Ok(Json(turn))
 }
 
@@ -215,14 +215,6 @@ pub(super) async fn cancel(
         Cancelled::NoSuchTurn => return Err(Problem::not_found()),
     }
     find(&app, turn_id).await?.map(Json).ok_or_else(Problem::not_found)
-}
-
-/// Refuses a turn of another principal as not found.
-async fn is_seen(app: &App, caller: &Caller, session_id: &SessionId) -> Result<(), Problem> {
-    match app.service.gate.store.session(*session_id).await? {
-        Some(session) if caller.may_see(&session.principal_id) => Ok(()),
-        Some(_) | None => Err(Problem::not_found()),
-    }
 }
 
 fn problem(stop: Stop) -> Problem {

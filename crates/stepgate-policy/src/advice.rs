@@ -10,7 +10,7 @@ use cedar_policy::{Context, Policy, RestrictedExpression};
 use serde_json::Value;
 
 use crate::decimal::Decimal;
-use crate::reads::context_path;
+use crate::reads::{application, context_path, parts_of};
 use crate::shape::{Record, Shape};
 
 /// The operator and the method of each order.
@@ -94,17 +94,7 @@ fn expression(text: &str) -> Option<Value> {
 
 fn walk(part: &Value, look: &mut impl FnMut(&Value)) {
     look(part);
-    match part {
-        Value::Array(parts) => parts.iter().for_each(|part| walk(part, look)),
-        Value::Object(members) => members.values().for_each(|part| walk(part, look)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-/// The operator or function of a part, and what it is applied to.
-fn application(part: &Value) -> Option<(&str, &Value)> {
-    let members = part.as_object().filter(|members| members.len() == 1)?;
-    members.iter().next().map(|(operator, operands)| (operator.as_str(), operands))
+    parts_of(part).into_iter().for_each(|part| walk(part, look));
 }
 
 fn operands(part: &Value) -> Vec<&Value> {

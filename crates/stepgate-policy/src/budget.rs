@@ -1,9 +1,8 @@
 //! Budgets: which calls each covers, and what a call takes.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cedar_policy::EntityUid;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -17,21 +16,12 @@ use stepgate_core::tool::ToolName;
 use crate::cause::Cause;
 use crate::decimal::Decimal;
 use crate::directory::BUDGETS_FILE;
+use crate::question::Who;
 use crate::shape::{Attribute, Declared, Record, Shape};
 
 /// A budget, and the calls that it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Budget {
-    pub(crate) terms: Arc<Terms>,
-    pub(crate) tools: BTreeSet<String>,
-    pub(crate) servers: BTreeSet<String>,
-    pub(crate) principals: BTreeSet<PrincipalId>,
-    pub(crate) groups: BTreeSet<String>,
-}
-
-/// A budget as people read it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShownBudget {
+pub struct Budget {
     /// What it allows.
     pub terms: Arc<Terms>,
     /// The tools that it names.
@@ -52,13 +42,14 @@ impl Budget {
             || self.servers.contains(tool.server())
     }
 
-    /// Whether it covers calls of this principal, who is in these groups.
-    pub(crate) fn is_for(&self, principal: &EntityUid, groups: &HashSet<EntityUid>) -> bool {
+    /// Whether it covers this principal's calls of a tool.
+    pub(crate) fn covers(&self, who: &Who, tool: &ToolName) -> bool {
         let everyone = self.principals.is_empty() && self.groups.is_empty();
         let named = |name: &str| self.principals.iter().any(|listed| listed.as_str() == name);
-        everyone
-            || named(principal.id().unescaped())
-            || groups.iter().any(|group| self.groups.contains(group.id().unescaped()))
+        let is_for = everyone
+            || named(who.principal.id().unescaped())
+            || who.groups.iter().any(|group| self.groups.contains(group.id().unescaped()));
+        is_for && self.is_about(tool)
     }
 
     /// The accounts that a call of a tool is charged to.
@@ -85,16 +76,6 @@ impl Budget {
             Some(name) => amount_of(name, shape, args),
         };
         Priced { terms: Arc::clone(&self.terms), used, amount }
-    }
-
-    pub(crate) fn shown(&self) -> ShownBudget {
-        ShownBudget {
-            terms: Arc::clone(&self.terms),
-            tools: self.tools.clone(),
-            servers: self.servers.clone(),
-            principals: self.principals.clone(),
-            groups: self.groups.clone(),
-        }
     }
 }
 
@@ -124,10 +105,7 @@ fn amount_of(name: &str, shape: &Record, args: &Map<String, Value>) -> Result<De
             return Err(refuse("not a number"));
         }
     };
-    match amount < Decimal::ZERO {
-        true => Err(refuse("negative")),
-        false => Ok(amount),
-    }
+    if amount < Decimal::ZERO { Err(refuse("negative")) } else { Ok(amount) }
 }
 
 /// What a call would take from a budget.

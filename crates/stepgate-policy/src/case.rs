@@ -13,7 +13,7 @@ use stepgate_core::ids::PrincipalId;
 use stepgate_core::label::Flow;
 use stepgate_core::origin::{self, Origin};
 use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
-use stepgate_core::tool::{Contract, Delivery, Standing, Tool};
+use stepgate_core::tool::{Contract, Standing, Tool};
 use toml::Spanned;
 
 use crate::answer::Verdict;
@@ -329,15 +329,5 @@ fn stand_in(tool: &ToolShape) -> Tool {
             Err(InvalidArgs::new("tool", "of a case, cannot be called"))
         }
     }
-    Tool {
-        name: tool.name.clone(),
-        mode: tool.mode,
-        delivery: Delivery::Ask,
-        definition_digest: tool.definition_digest,
-        standing: Standing::Gone,
-        redacted: tool.redacted.clone(),
-        erasable: Vec::new(),
-        flow: tool.flow.clone(),
-        contract: Arc::new(Uncallable),
-    }
+    tool.tool(Standing::Gone, Arc::new(Uncallable))
 }

@@ -4,28 +4,22 @@ use std::fmt;
 
 use miette::Diagnostic;
 use serde::Serialize;
+use stepgate_core::spelled;
 
-/// The severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Severity {
-    /// The set cannot be loaded.
-    Error,
-    /// It can be loaded, but probably does not do what was meant.
-    Warning,
-    /// For information.
-    Note,
-}
-
-impl Severity {
-    /// The spelling that users know.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Note => "note",
-        }
+spelled! {
+    /// The severity of a finding.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Severity {
+        /// The set cannot be loaded.
+        Error = "error",
+        /// It can be loaded, but probably does not do what was meant.
+        Warning = "warning",
+        /// For information.
+        Note = "note",
     }
+    /// The spelling that users know.
+    fn as_str
 }
 
 /// One problem in a directory of policies.
@@ -84,14 +78,8 @@ impl fmt::Display for Finding {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", lines(.findings))]
 pub struct LoadError {
-    pub(crate) findings: Vec<Finding>,
-}
-
-impl LoadError {
     /// The errors, at least one.
-    pub fn findings(&self) -> &[Finding] {
-        &self.findings
-    }
+    pub findings: Vec<Finding>,
 }
 
 fn lines(findings: &[Finding]) -> String {

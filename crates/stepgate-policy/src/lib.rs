@@ -36,7 +36,7 @@ pub mod limits;
 use stepgate_core::digest::Digest;
 
 pub use answer::Verdict;
-pub use budget::{ExplainedBudget, ShownBudget};
+pub use budget::{Budget, ExplainedBudget};
 pub use compile::{Checked, Nameable, check};
 pub use evaluate::Outcome;
 pub use explain::{ExplainedPolicy, ExplainedRequest, Explanation};

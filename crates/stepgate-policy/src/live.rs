@@ -11,7 +11,7 @@ use stepgate_core::digest::Digest;
 use stepgate_core::facts::FactNeeds;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::lock::{self, locked};
-use stepgate_core::ports::{Payer, Policy, PolicyDecision, PolicyRequest};
+use stepgate_core::ports::{Payer, Policy, PolicyDecision, PolicyRequest, Prospect};
 
 use crate::compile::Nameable;
 use crate::finding::{Finding, LoadError};
@@ -93,21 +93,7 @@ impl Policy for LivePolicy {
         self.current().budgets(payer, call)
     }
 
-    fn could_permit(
-        &self,
-        principal_id: &PrincipalId,
-        groups: &BTreeSet<String>,
-        action: &str,
-    ) -> bool {
-        self.current().could_permit(principal_id, groups, action)
-    }
-
-    fn could_ask(
-        &self,
-        principal_id: &PrincipalId,
-        groups: &BTreeSet<String>,
-        action: &str,
-    ) -> bool {
-        self.current().could_ask(principal_id, groups, action)
+    fn prospect(&self, who: &PrincipalId, groups: &BTreeSet<String>, action: &str) -> Prospect {
+        self.current().prospect(who, groups, action)
     }
 }

@@ -274,9 +274,7 @@ fn priced(
     args: &Record,
     facts: &Facts,
 ) -> Vec<Priced> {
-    let covering = budgets
-        .iter()
-        .filter(|it| it.is_about(&call.tool.name) && it.is_for(&who.principal, &who.groups));
+    let covering = budgets.iter().filter(|budget| budget.covers(who, &call.tool.name));
     let price = |budget: &Budget| {
         let used = facts.used.get(budget.terms.name.as_str()).copied().unwrap_or_default();
         budget.price(args, &call.args, used)

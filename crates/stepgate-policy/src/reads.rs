@@ -55,11 +55,7 @@ impl Reads {
             self.0.insert(path.iter().map(|name| (*name).to_owned()).collect());
             return;
         }
-        match part {
-            Value::Array(parts) => parts.iter().for_each(|part| self.walk(part)),
-            Value::Object(members) => members.values().for_each(|part| self.walk(part)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-        }
+        parts_of(part).into_iter().for_each(|part| self.walk(part));
     }
 }
 
@@ -67,11 +63,7 @@ fn has_labels(part: &Value) -> bool {
     if let Some(path) = context_path(part) {
         return matches!(path.as_slice(), [] | ["session"] | ["session", "labels", ..]);
     }
-    match part {
-        Value::Array(parts) => parts.iter().any(has_labels),
-        Value::Object(members) => members.values().any(has_labels),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
+    parts_of(part).into_iter().any(has_labels)
 }
 
 fn facts_in(part: &Value) -> FactNeeds {
@@ -83,19 +75,28 @@ fn facts_in(part: &Value) -> FactNeeds {
             steps: whole || path.starts_with(&["session", "steps"]),
         };
     }
-    let parts: Vec<&Value> = match part {
+    parts_of(part).into_iter().map(facts_in).fold(FactNeeds::default(), FactNeeds::or)
+}
+
+/// What stands directly in a part.
+pub(crate) fn parts_of(part: &Value) -> Vec<&Value> {
+    match part {
         Value::Array(parts) => parts.iter().collect(),
         Value::Object(members) => members.values().collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
-    };
-    parts.into_iter().map(facts_in).fold(FactNeeds::default(), FactNeeds::or)
+    }
+}
+
+/// The operator or function of a part, and what it is applied to.
+pub(crate) fn application(part: &Value) -> Option<(&str, &Value)> {
+    let members = part.as_object().filter(|members| members.len() == 1)?;
+    members.iter().next().map(|(operator, operands)| (operator.as_str(), operands))
 }
 
 /// The attributes of `context.a.b` and of `context.a has b`; none for any other part.
 pub(crate) fn context_path(part: &Value) -> Option<Vec<&str>> {
-    let Value::Object(members) = part else { return None };
-    let (operator, operand) = members.iter().next().filter(|_| members.len() == 1)?;
-    match operator.as_str() {
+    let (operator, operand) = application(part)?;
+    match operator {
         "Var" => (operand == "context").then(Vec::new),
         "." | "has" => {
             let mut path = context_path(operand.get("left")?)?;

@@ -13,8 +13,6 @@
 //! | `Server` | the name of a server; `core` for `THINK` and `FINISH` | |
 //! | `Action` | the name in a proposal | its group |
 
-use std::collections::BTreeSet;
-
 use cedar_policy::{Schema, SchemaError};
 use serde_json::{Map, Value, json};
 use stepgate_core::action::Action;
@@ -179,12 +177,8 @@ pub(crate) fn core_arguments(action: Action) -> &'static [&'static str] {
 /// The arguments of a core action: strings, all of them required.
 fn core_args(action: Action) -> Record {
     let names = core_arguments(action);
-    let attribute = || Attribute {
-        seen: Ok(Shape::String),
-        required: true,
-        blind: BTreeSet::new(),
-        default: None,
-    };
+    let attribute =
+        || Attribute { seen: Ok(Shape::String), required: true, ..Attribute::untyped() };
     let attributes = names.iter().map(|name| ((*name).to_owned(), attribute())).collect();
     Record { attributes, is_open: false }
 }

@@ -12,10 +12,10 @@ use stepgate_core::digest::Digest;
 use stepgate_core::facts::{FactNeeds, Facts};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::origin::Origin;
-use stepgate_core::ports::{Payer, Policy, PolicyDecision, PolicyRequest};
+use stepgate_core::ports::{Payer, Policy, PolicyDecision, PolicyRequest, Prospect};
 
 use crate::answer::{CedarAnswer, Verdict};
-use crate::budget::{self, Budget, Refusal, ShownBudget};
+use crate::budget::{self, Budget, Refusal};
 use crate::directory::SourceFile;
 use crate::evaluate::Evaluation;
 use crate::finding::Finding;
@@ -93,8 +93,8 @@ impl PolicySet {
     }
 
     /// The budgets, in the order of their names.
-    pub fn shown_budgets(&self) -> impl Iterator<Item = ShownBudget> {
-        self.budgets.iter().map(Budget::shown)
+    pub fn all_budgets(&self) -> &[Budget] {
+        &self.budgets
     }
 
     /// The names of the policies whose scope allows an action; none where the set does not know it.
@@ -294,36 +294,21 @@ impl Policy for PolicySet {
         }
         let who = Who::of(payer.principal_id, payer.groups);
         let tool = &call.tool.name;
-        let covering = self
-            .budgets
-            .iter()
-            .filter(|it| it.is_about(tool) && it.is_for(&who.principal, &who.groups));
+        let covering = self.budgets.iter().filter(|budget| budget.covers(&who, tool));
         covering.map(|budget| budget.covering(payer, tool)).collect()
     }
 
-    fn could_permit(
-        &self,
-        principal_id: &PrincipalId,
-        groups: &BTreeSet<String>,
-        action: &str,
-    ) -> bool {
-        let Some(entry) = self.entries.get(action) else { return false };
-        let who = Who::of(principal_id, groups);
+    fn prospect(&self, who: &PrincipalId, groups: &BTreeSet<String>, action: &str) -> Prospect {
+        let Some(entry) = self.entries.get(action) else { return Prospect::default() };
+        let who = Who::of(who, groups);
         let reaches = |effect| {
             let rules = self.rules_of(entry).filter(|rule| rule.effect == effect);
             rules.map(|rule| rule.reach(&who, &entry.subject)).max()
         };
-        reaches(Effect::Permit) > Some(Reach::None)
-            && reaches(Effect::Forbid) < Some(Reach::EveryCall)
-    }
-
-    fn could_ask(
-        &self,
-        principal_id: &PrincipalId,
-        groups: &BTreeSet<String>,
-        action: &str,
-    ) -> bool {
-        let Some(entry) = self.entries.get(action) else { return false };
-        self.candidates(entry, &Who::of(principal_id, groups)).any(|rule| rule.approval.is_some())
+        Prospect {
+            could_permit: reaches(Effect::Permit) > Some(Reach::None)
+                && reaches(Effect::Forbid) < Some(Reach::EveryCall),
+            could_ask: self.candidates(entry, &who).any(|rule| rule.approval.is_some()),
+        }
     }
 }

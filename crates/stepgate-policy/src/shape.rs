@@ -5,12 +5,13 @@
 //! schema by construction, and a value that does not fit is unseen and reported.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 use cedar_policy::RestrictedExpression;
 use serde_json::{Map, Number, Value, json};
 use stepgate_core::digest::Digest;
 use stepgate_core::label::Flow;
-use stepgate_core::tool::{Mode, ToolName};
+use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 
 use crate::cause::{Cause, EXACT_MAX};
 use crate::decimal::{DECIMAL_MAX, Decimal};
@@ -60,6 +61,21 @@ impl ToolShape {
     pub(crate) fn required(&self) -> impl Iterator<Item = &str> {
         names_in(self.input_schema.get("required"))
     }
+
+    /// The tool, for calls that are only decided on.
+    pub(crate) fn tool(&self, standing: Standing, contract: Arc<dyn Contract>) -> Tool {
+        Tool {
+            name: self.name.clone(),
+            mode: self.mode,
+            delivery: Delivery::Ask,
+            definition_digest: self.definition_digest,
+            standing,
+            redacted: self.redacted.clone(),
+            erasable: Vec::new(),
+            flow: self.flow.clone(),
+            contract,
+        }
+    }
 }
 
 /// A Cedar type.
@@ -97,7 +113,7 @@ pub(crate) struct Attribute {
 }
 
 impl Attribute {
-    fn untyped() -> Self {
+    pub(crate) fn untyped() -> Self {
         Self { seen: Err(Cause::Untyped), required: false, blind: BTreeSet::new(), default: None }
     }
 }

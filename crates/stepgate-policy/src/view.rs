@@ -164,15 +164,7 @@ impl<'a> Viewer<'a> {
                 });
                 elements.collect::<Result<Vec<_>, _>>().map(RestrictedExpression::new_set)
             }
-            (
-                Shape::String
-                | Shape::Long
-                | Shape::Decimal
-                | Shape::Bool
-                | Shape::Set(_)
-                | Shape::Record(_),
-                _,
-            ) => Ok(scalar(shape, value)?),
+            (shape, value) => Ok(scalar(shape, value)?),
         }
     }
 

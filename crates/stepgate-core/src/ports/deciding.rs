@@ -117,26 +117,24 @@ pub trait Policy: Send + Sync {
         None
     }
 
-    /// Whether any call of this action could be permitted to the principal, who is in these groups, with a person's
-    /// approval or without. It decides nothing: an action that can never be permitted is only left out of the
-    /// offered list.
-    fn could_permit(
+    /// What could be decided on calls of this action by the principal, who is in these groups.
+    fn prospect(
         &self,
         _principal_id: &PrincipalId,
         _groups: &BTreeSet<String>,
         _action: &str,
-    ) -> bool {
-        true
+    ) -> Prospect {
+        Prospect { could_permit: true, could_ask: true }
     }
+}
 
-    /// Whether any call of this action by the principal could need a person's approval. Where it says no, no decision
-    /// under the set in force is [`PolicyVerdict::RequireApproval`].
-    fn could_ask(
-        &self,
-        _principal_id: &PrincipalId,
-        _groups: &BTreeSet<String>,
-        _action: &str,
-    ) -> bool {
-        true
-    }
+/// What could be decided on the calls of an action by a principal. It decides nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prospect {
+    /// Whether any call could be permitted, with a person's approval or without. An action of which none can is left out
+    /// of the offered list.
+    pub could_permit: bool,
+    /// Whether any call could need a person's approval. Where none can, no decision under the set in force is
+    /// [`PolicyVerdict::RequireApproval`].
+    pub could_ask: bool,
 }

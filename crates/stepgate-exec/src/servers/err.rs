@@ -38,7 +38,7 @@ pub enum StartError {
     #[error(
         "`{argument}` cannot be redacted for {}: no such argument is in the schema; correct \
          `redacted` or `erasable`, which have names of arguments and not paths into them; {} {}",
-        owner(.server, .tool.as_deref()), whose(.tool.as_deref()), named(.known)
+        owner(.server, .tool.as_deref()), .tool.as_ref().map_or("they have", |_| "it has"), named(.known)
     )]
     Redacted {
         server: String,
@@ -123,13 +123,6 @@ fn owner(server: &str, tool: Option<&str>) -> String {
     match tool {
         Some(tool) => format!("the tool `{server}.{tool}`"),
         None => format!("any tool of the server `{server}`"),
-    }
-}
-
-fn whose(tool: Option<&str>) -> &'static str {
-    match tool {
-        Some(_) => "it has",
-        None => "they have",
     }
 }
 

@@ -10,7 +10,7 @@ use stepgate_core::call::Call;
 use stepgate_core::facts::{FactNames, FactNeeds};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::lock;
-use stepgate_core::ports::{Payer, Policy, PolicyAnswer, PolicyDecision, PolicyRequest};
+use stepgate_core::ports::{Payer, Policy, PolicyAnswer, PolicyDecision, PolicyRequest, Prospect};
 use stepgate_core::shadow;
 use stepgate_core::time::Timestamp;
 use stepgate_exec::servers::Servers;
@@ -49,22 +49,8 @@ impl Policy for Policies {
         self.shadow.as_ref()?.differs(request, in_force)
     }
 
-    fn could_permit(
-        &self,
-        principal_id: &PrincipalId,
-        groups: &BTreeSet<String>,
-        action: &str,
-    ) -> bool {
-        self.in_force.could_permit(principal_id, groups, action)
-    }
-
-    fn could_ask(
-        &self,
-        principal_id: &PrincipalId,
-        groups: &BTreeSet<String>,
-        action: &str,
-    ) -> bool {
-        self.in_force.could_ask(principal_id, groups, action)
+    fn prospect(&self, who: &PrincipalId, groups: &BTreeSet<String>, action: &str) -> Prospect {
+        self.in_force.prospect(who, groups, action)
     }
 }
 

@@ -2,26 +2,21 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is exported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// Spans.
-    Traces,
-    /// Log lines.
-    Logs,
-    /// Metrics.
-    Metrics,
-}
+use stepgate_core::spelled;
 
-impl Signal {
-    /// The name, as OpenTelemetry spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Traces => "traces",
-            Self::Logs => "logs",
-            Self::Metrics => "metrics",
-        }
+spelled! {
+    /// What is exported.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Signal {
+        /// Spans.
+        Traces = "traces",
+        /// Log lines.
+        Logs = "logs",
+        /// Metrics.
+        Metrics = "metrics",
     }
+    /// The name, as OpenTelemetry spells it.
+    fn as_str
 }
 
 /// Counts of records, by signal.
@@ -59,7 +54,7 @@ impl Exports {
 
     /// Every count, with its signal and what became of the records.
     pub fn all(&self) -> impl Iterator<Item = (Signal, &'static str, u64)> {
-        [Signal::Traces, Signal::Logs, Signal::Metrics].into_iter().flat_map(|signal| {
+        Signal::ALL.into_iter().flat_map(|signal| {
             let Counts { sent, dropped } = self.of(signal);
             let counts = [("sent", sent), ("dropped", dropped)];
             counts.map(|(outcome, count)| (signal, outcome, count.load(Ordering::Relaxed)))

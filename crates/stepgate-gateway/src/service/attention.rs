@@ -12,7 +12,7 @@ use stepgate_core::parts::Finding;
 use stepgate_core::ports::{ApprovalQuery, StoreError, Unreached};
 use tracing::warn;
 
-use super::{Service, each_open_approval, wait_until_set};
+use super::{Service, each_open_approval, sleep_unless_set};
 use crate::attention::{Attention, NeedObject};
 
 /// Most approvals in the list, the oldest ones. The counts are of all.
@@ -162,11 +162,7 @@ impl Known {
 pub(super) async fn keep_telling(service: Arc<Service>) {
     let mut leaving = service.leaving();
     let mut is_failing = false;
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = wait_until_set(&mut leaving) => return,
-        }
+    while sleep_unless_set(LOOK_EVERY, &mut leaving).await {
         let told = service.tell_parts().await;
         let was_failing = std::mem::replace(&mut is_failing, told.is_err());
         if let (Err(fault), false) = (told, was_failing) {

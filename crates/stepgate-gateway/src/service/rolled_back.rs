@@ -12,7 +12,7 @@ use stepgate_core::ids::{ArtifactId, RunId};
 use stepgate_core::ports::{EventQuery, PlacedEvent, Store, StoreError};
 use tracing::error;
 
-use super::{Service, wait_until_set};
+use super::{Service, sleep_unless_set};
 
 /// How often to poll for the newest event.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -28,11 +28,7 @@ pub(super) async fn keep_looking(service: Arc<Service>) {
     let mut leaving = service.leaving();
     let file = service.control.as_ref().map(|control| file_in(&control.root));
     let mut seen: Option<Seen> = None;
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = wait_until_set(&mut leaving) => return,
-        }
+    while sleep_unless_set(LOOK_EVERY, &mut leaving).await {
         // If the store does not answer, nothing is known about its content: try again.
         let Ok(newest) = look(&*service.gate.store, seen).await else { continue };
         match newest {

@@ -14,7 +14,7 @@ use stepgate_core::ports::{EventQuery, Node, StoreError};
 use tracing::warn;
 
 use super::Conversations;
-use crate::service::wait_until_set;
+use crate::service::sleep_unless_set;
 
 /// How often to poll for turns whose node is gone.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -30,21 +30,14 @@ pub async fn keep_taking_up(conversations: Arc<Conversations>) {
     let mut waits = Waits::default();
     loop {
         match waits.look(&conversations).await {
-            Ok(Others::None) => return,
-            Ok(Others::Some) => {}
+            Ok(is_shared) if !is_shared => return,
+            Ok(_) => {}
             Err(error) => warn!("turns that wait are looked for later: {error}"),
         }
-        tokio::select! {
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
-            () = wait_until_set(&mut leaving) => return,
+        if !sleep_unless_set(LOOK_AGAIN, &mut leaving).await {
+            return;
         }
     }
-}
-
-/// Whether the store is shared with other processes.
-enum Others {
-    None,
-    Some,
 }
 
 /// The waiting turns, according to the events read so far.
@@ -56,14 +49,15 @@ struct Waits {
 }
 
 impl Waits {
-    async fn look(&mut self, conversations: &Arc<Conversations>) -> Result<Others, StoreError> {
+    /// Takes up turns whose node is gone. Whether the store is shared with other processes, which may leave more.
+    async fn look(&mut self, conversations: &Arc<Conversations>) -> Result<bool, StoreError> {
         self.read_on(conversations).await?;
         let nodes = conversations.service.gate.store.nodes().await?;
         let left = self.open.extract_if(|_, wait| !is_cared_for(conversations, &nodes, wait));
         for (_, wait) in left {
             tokio::spawn(go_on(Arc::clone(conversations), wait));
         }
-        Ok(if nodes.is_empty() { Others::None } else { Others::Some })
+        Ok(!nodes.is_empty())
     }
 
     async fn read_on(&mut self, conversations: &Conversations) -> Result<(), StoreError> {
@@ -118,9 +112,8 @@ async fn go_on(conversations: Arc<Conversations>, wait: Wait) {
         }
         let turn_id = wait.turn_id;
         warn!(%turn_id, "turn {turn_id} cannot go on yet: {stop}");
-        tokio::select! {
-            () = tokio::time::sleep(TRY_AGAIN) => {}
-            () = wait_until_set(&mut leaving) => return,
+        if !sleep_unless_set(TRY_AGAIN, &mut leaving).await {
+            return;
         }
     }
 }

@@ -1,6 +1,5 @@
 //! A request's body while it is read: its bytes take a share of memory, and are charged to the caller's rates.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -26,16 +25,9 @@ pub(crate) struct Metered {
 }
 
 /// The caller has its share of memory for bodies.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("no room for this body")]
 pub(super) struct NoRoom;
-
-impl fmt::Display for NoRoom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no room for this body")
-    }
-}
-
-impl std::error::Error for NoRoom {}
 
 impl Metered {
     /// The body of a request of this holder.

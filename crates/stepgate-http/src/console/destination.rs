@@ -24,7 +24,7 @@ impl Destination {
             && text.chars().all(is_plain)
             && PAGES
                 .iter()
-                .any(|(page, methods)| methods.starts_with("GET") && routes::fits(page, text));
+                .any(|(page, methods, _)| methods.starts_with("GET") && routes::fits(page, text));
         (is_ours && !matches!(text, "/login" | "/live")).then(|| Self(text.to_owned()))
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Form, FromRequest, Request};
 use axum::http::{HeaderMap, Uri};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::Trouble;
@@ -35,6 +36,13 @@ impl<T: DeserializeOwned, const BYTES_MAX: usize> FromRequest<Arc<App>> for Sent
             Err(_) => Err(Problem::malformed("the form is not one of ours").into()),
         }
     }
+}
+
+/// A form that is only a button.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Press {
+    pub(super) csrf: String,
 }
 
 /// A note from a form; an empty one is none. Browsers send CRLF line ends from a text area.

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tracing::warn;
 
 use super::destination::Destination;
-use super::form::Sent;
+use super::form::{Press, Sent};
 use super::visitor::set_cookie;
 use super::{Frame, Trouble, Visitor, VisitorRole, html};
 use crate::{App, Params, Peer, Problem};
@@ -103,16 +103,10 @@ pub(super) async fn log_in(
     Ok(leading_to(&first_page(next), &set_cookie(&app, Some(&cookie))))
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct LogoutForm {
-    csrf: String,
-}
-
 pub(super) async fn log_out(
     State(app): State<Arc<App>>,
     visitor: Option<Extension<Visitor>>,
-    Sent(LogoutForm { csrf }): Sent<LogoutForm>,
+    Sent(Press { csrf }): Sent<Press>,
 ) -> Result<Response, Trouble> {
     if let Some(Extension(visitor)) = visitor {
         visitor.sent(&csrf)?;

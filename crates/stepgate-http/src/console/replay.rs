@@ -49,10 +49,7 @@ struct ChangeRow {
 impl ChangeRow {
     fn of(change: &Change) -> Self {
         let Change { past, ruling, policies } = change;
-        let by = match policies.is_empty() {
-            true => "no policy".to_owned(),
-            false => policies.join(", "),
-        };
+        let by = if policies.is_empty() { "no policy".to_owned() } else { policies.join(", ") };
         Self {
             run_id: past.run_id,
             principal: Text::of(past.principal_id.as_str()),

@@ -135,10 +135,7 @@ impl Filters {
 }
 
 fn search_text(text: &str) -> Result<RunText, ()> {
-    match text.len() <= TEXT_BYTES_MAX {
-        true => Ok(RunText::of(text)),
-        false => Err(()),
-    }
+    if text.len() <= TEXT_BYTES_MAX { Ok(RunText::of(text)) } else { Err(()) }
 }
 
 /// What a field has; none if it was left empty.

@@ -9,7 +9,7 @@ use stepgate_core::stop::{StopOrder, StopTarget};
 use stepgate_core::stops::{self, Lift, StopStanding};
 use stepgate_gateway::service::Stopped;
 
-use super::form::Sent;
+use super::form::{Press, Sent};
 use super::{Frame, Moment, Shown, Tab, Text, Trouble, Visit, Visitor, form, html};
 use crate::stops::defect;
 use crate::{App, Id, Problem};
@@ -131,17 +131,11 @@ fn target(kind: &str, name: &str) -> Result<StopTarget, String> {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct LiftForm {
-    csrf: String,
-}
-
 /// Lifts a stop. One that is lifted already stays so.
 pub(super) async fn lift(
     Visit(app, visitor): Visit,
     id: Result<Id<ArtifactId>, Problem>,
-    Sent(LiftForm { csrf }): Sent<LiftForm>,
+    Sent(Press { csrf }): Sent<Press>,
 ) -> Result<Response, Trouble> {
     visitor.may_change(&csrf)?;
     let Ok(Id(id)) = id else { return Err(Trouble::no_such("stop")) };

@@ -119,14 +119,8 @@ pub(super) fn kind(value: &Value) -> &'static str {
 
 fn with_commas(number: usize) -> String {
     let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use stepgate_core::journal::StateError;
-use stepgate_gateway::text::printable;
+use stepgate_gateway::text::{capitalised, printable};
 
 use super::{Frame, html};
 use crate::Problem;
@@ -104,9 +104,7 @@ impl<E: Into<Problem>> From<E> for Trouble {
 
 /// Turns a message for programs into a sentence for people.
 fn sentence(message: &str) -> String {
-    let mut chars = message.chars();
-    let first: String = chars.next().into_iter().flat_map(char::to_uppercase).collect();
-    format!("{first}{}.", chars.as_str())
+    format!("{}.", capitalised(message))
 }
 
 impl IntoResponse for Trouble {

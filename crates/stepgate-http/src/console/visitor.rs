@@ -129,10 +129,7 @@ fn is_stream(headers: &HeaderMap) -> bool {
 
 /// Over TLS the `__Host-` prefix: browsers accept such a cookie only from this exact host.
 fn cookie_name(app: &App) -> &'static str {
-    match app.public_url.is_encrypted() {
-        true => "__Host-stepgate-login",
-        false => "stepgate-login",
-    }
+    if app.public_url.is_encrypted() { "__Host-stepgate-login" } else { "stepgate-login" }
 }
 
 /// The `Set-Cookie` header; without a value it deletes the cookie.

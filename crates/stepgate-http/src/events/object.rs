@@ -19,6 +19,7 @@ use stepgate_core::hold::HoldOrder;
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::stop::StopOrder;
 use stepgate_core::time::Timestamp;
+use stepgate_gateway::text::capitalised;
 use stepgate_gateway::tokens;
 
 use crate::{App, Caller};
@@ -149,10 +150,7 @@ fn payload_schema(event_type: EventType, generator: &mut SchemaGenerator) -> Sch
 
 /// `tool_called` as `ToolCalledEvent`.
 fn schema_name(event_type: EventType) -> String {
-    let words = event_type.as_str().split('_').map(|word| {
-        let (first, rest) = word.split_at(1);
-        first.to_uppercase() + rest
-    });
+    let words = event_type.as_str().split('_').map(capitalised);
     words.chain(["Event".to_owned()]).collect()
 }
 

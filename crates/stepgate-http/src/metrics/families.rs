@@ -71,58 +71,33 @@ impl From<f64> for Number {
 pub(super) struct Families(pub(super) Vec<Figures>);
 
 impl Families {
-    pub(super) fn gauge(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        value: impl Into<Number>,
-    ) {
-        self.gauges(name, help, [(Vec::new(), value)]);
-    }
-
-    pub(super) fn gauges<N: Into<Number>>(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        values: impl IntoIterator<Item = (Labels, N)>,
-    ) {
-        self.add(name, help, Values::Gauge(numbers(values)));
-    }
-
-    pub(super) fn counter(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        value: impl Into<Number>,
-    ) {
-        self.counters(name, help, [(Vec::new(), value)]);
-    }
-
-    pub(super) fn counters<N: Into<Number>>(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        values: impl IntoIterator<Item = (Labels, N)>,
-    ) {
-        self.add(name, help, Values::Counter(numbers(values)));
-    }
-
-    pub(super) fn histogram(&mut self, name: &'static str, help: &'static str, value: Snapshot) {
-        self.add(name, help, Values::Histogram(vec![(Vec::new(), value)]));
-    }
-
-    pub(super) fn histograms(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        values: impl IntoIterator<Item = (Labels, Snapshot)>,
-    ) {
-        self.add(name, help, Values::Histogram(values.into_iter().collect()));
-    }
-
-    fn add(&mut self, name: &'static str, help: &'static str, values: Values) {
+    pub(super) fn add(&mut self, name: &'static str, help: &'static str, values: Values) {
         self.0.push(Figures { name, help, values });
     }
+}
+
+pub(super) fn gauge(value: impl Into<Number>) -> Values {
+    gauges([(Vec::new(), value)])
+}
+
+pub(super) fn gauges<N: Into<Number>>(values: impl IntoIterator<Item = (Labels, N)>) -> Values {
+    Values::Gauge(numbers(values))
+}
+
+pub(super) fn counter(value: impl Into<Number>) -> Values {
+    counters([(Vec::new(), value)])
+}
+
+pub(super) fn counters<N: Into<Number>>(values: impl IntoIterator<Item = (Labels, N)>) -> Values {
+    Values::Counter(numbers(values))
+}
+
+pub(super) fn histogram(value: Snapshot) -> Values {
+    histograms([(Vec::new(), value)])
+}
+
+pub(super) fn histograms(values: impl IntoIterator<Item = (Labels, Snapshot)>) -> Values {
+    Values::Histogram(values.into_iter().collect())
 }
 
 fn numbers<N: Into<Number>>(

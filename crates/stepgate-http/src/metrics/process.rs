@@ -5,7 +5,7 @@ use std::fs;
 use rustix::param;
 use rustix::process::{Resource, getrlimit};
 
-use super::families::Families;
+use super::families::{Families, counter, gauge, gauges};
 
 /// Fields of `/proc/self/stat` after the name of the program, which stands in parentheses and may have spaces: see
 /// proc_pid_stat(5), where the first of them is number 3.
@@ -19,28 +19,28 @@ const RESIDENT_PAGES: usize = 21;
 pub(super) fn add(families: &mut Families) {
     if let Some(stat) = Stat::read() {
         let text = "Processor time that the process has used, in seconds";
-        families.counter("process_cpu_seconds", text, stat.cpu_seconds);
+        families.add("process_cpu_seconds", text, counter(stat.cpu_seconds));
         let text = "Memory that the process has in use, in bytes";
-        families.gauge("process_resident_memory_bytes", text, stat.resident_bytes);
+        families.add("process_resident_memory_bytes", text, gauge(stat.resident_bytes));
         let text = "Addresses that the process has reserved, in bytes";
-        families.gauge("process_virtual_memory_bytes", text, stat.virtual_bytes);
+        families.add("process_virtual_memory_bytes", text, gauge(stat.virtual_bytes));
         if let Some(at) = stat.start_time_seconds {
             let text = "When the process was started, in seconds since 1970";
-            families.gauge("process_start_time_seconds", text, at);
+            families.add("process_start_time_seconds", text, gauge(at));
         }
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
         // The directory itself is one of them while it is read.
         let count = open.count().saturating_sub(1);
-        families.gauge("process_open_fds", "Open files and connections", count);
+        families.add("process_open_fds", "Open files and connections", gauge(count));
     }
     if let Some(most) = getrlimit(Resource::Nofile).current {
         let text = "Most files and connections that may be open";
-        families.gauge("process_max_fds", text, most);
+        families.add("process_max_fds", text, gauge(most));
     }
     let version = ("version", env!("CARGO_PKG_VERSION").to_owned());
     let build = vec![version, ("arch", std::env::consts::ARCH.to_owned())];
-    families.gauges("stepgate_build_info", "What was built; always 1", [(build, true)]);
+    families.add("stepgate_build_info", "What was built; always 1", gauges([(build, true)]));
 }
 
 struct Stat {

@@ -8,6 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 use stepgate_core::action::Action;
 use stepgate_gateway::catalog;
+use stepgate_gateway::text::capitalised;
 
 /// The body of `POST /v1/steps`.
 pub(crate) struct Proposal;
@@ -62,9 +63,5 @@ fn form(action: &Value, args: &Value) -> Value {
 
 /// `READ_FILE` as `ReadFile`.
 fn camel_case(name: &str) -> String {
-    let words = name.split('_').map(|word| {
-        let (first, rest) = word.split_at(1);
-        first.to_owned() + &rest.to_lowercase()
-    });
-    words.collect()
+    name.split('_').map(|word| capitalised(&word.to_lowercase())).collect()
 }

@@ -13,6 +13,7 @@ use stepgate_agent::turn::TurnId;
 use stepgate_agent::view::{self, Standing};
 use stepgate_core::event::Event;
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
+use stepgate_core::spelled;
 use stepgate_core::time::Timestamp;
 use stepgate_gateway::turns::{Live, Look};
 
@@ -149,30 +150,20 @@ pub(crate) struct TurnObject {
     pub(crate) errors: Option<Vec<InvokeError>>,
 }
 
-/// How far a turn has come.
-#[derive(Clone, Copy, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum TurnState {
-    InProgress,
-    ApprovalRequired,
-    Stopped,
-    ClientToolsRequired,
-    Final,
-    Failed,
-}
-
-impl TurnState {
-    /// For people.
-    pub(crate) fn words(self) -> &'static str {
-        match self {
-            Self::InProgress => "under way",
-            Self::ApprovalRequired => "waits for an approval",
-            Self::Stopped => "stopped: the same request continues it",
-            Self::ClientToolsRequired => "waits for the results of the caller's tools",
-            Self::Final => "answered",
-            Self::Failed => "failed",
-        }
+spelled! {
+    /// How far a turn has come.
+    #[derive(Clone, Copy, Serialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub(crate) enum TurnState {
+        InProgress = "under way",
+        ApprovalRequired = "waits for an approval",
+        Stopped = "stopped: the same request continues it",
+        ClientToolsRequired = "waits for the results of the caller's tools",
+        Final = "answered",
+        Failed = "failed",
     }
+    /// For people.
+    fn words
 }
 
 impl TurnObject {

@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use stepgate_core::tool::ToolName;
 
 use super::expr::Expr;
 use super::limits_of_schema::{literal, plain};
@@ -96,10 +95,6 @@ impl KnownBudget {
 
     fn at(&self, name: &str) -> Expr {
         Expr::context("used").attribute(&self.attribute).attribute(name)
-    }
-
-    pub(crate) fn is_about(&self, tool: &ToolName) -> bool {
-        self.budget.is_about(tool)
     }
 
     /// That it covers the principal.

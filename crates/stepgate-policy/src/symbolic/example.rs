@@ -12,8 +12,8 @@ use stepgate_core::facts::Facts;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::label::{Flow, Label};
 use stepgate_core::origin::{self, Origin};
-use stepgate_core::ports::{Policy, PolicyRequest, PolicyVerdict};
-use stepgate_core::tool::{Delivery, Standing, Tool};
+use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
+use stepgate_core::tool::Standing;
 
 use super::Scene;
 use super::arguments::{fill_unread, fill_unseen, json};
@@ -217,17 +217,7 @@ impl Scene<'_, '_> {
             }
             Known::Tool(known) => {
                 known.contract.check(&example.args).map_err(|error| error.to_string())?;
-                let tool = Tool {
-                    name: known.shape.name.clone(),
-                    mode: known.shape.mode,
-                    delivery: Delivery::Ask,
-                    definition_digest: known.shape.definition_digest,
-                    standing: Standing::Accepted,
-                    redacted: known.shape.redacted.clone(),
-                    erasable: Vec::new(),
-                    flow: known.shape.flow.clone(),
-                    contract: Arc::clone(&known.contract),
-                };
+                let tool = known.shape.tool(Standing::Accepted, Arc::clone(&known.contract));
                 let args = example.args.clone();
                 Ok(Call::Server(ServerCall { tool: Arc::new(tool), args }).written().into_owned())
             }
@@ -251,12 +241,21 @@ impl Scene<'_, '_> {
         }
     }
 
+    /// The call, and what the engine decides on it.
+    fn decided(
+        &self,
+        set: &PolicySet,
+        example: &Example,
+    ) -> Result<(Call, PolicyDecision), String> {
+        let (call, facts) = (self.call(example)?, self.facts(example));
+        let principal_id = &example.principal;
+        let decision = set.decide(PolicyRequest { principal_id, call: &call, facts: &facts });
+        Ok((call, decision))
+    }
+
     /// What becomes of the call, as the engine decides.
     pub fn reached(&self, set: &PolicySet, example: &Example) -> Result<Reached, String> {
-        let (call, facts) = (self.call(example)?, self.facts(example));
-        let request =
-            PolicyRequest { principal_id: &example.principal, call: &call, facts: &facts };
-        let decision = set.decide(request);
+        let (call, decision) = self.decided(set, example)?;
         let unchanged = match &call {
             Call::Core(_) => Ok(true),
             Call::Server(call) => {
@@ -276,11 +275,7 @@ impl Scene<'_, '_> {
 
     /// The names of the policies that decide on the call.
     pub fn decided_by(&self, set: &PolicySet, example: &Example) -> Vec<String> {
-        let Ok(call) = self.call(example) else { return Vec::new() };
-        let facts = self.facts(example);
-        let request =
-            PolicyRequest { principal_id: &example.principal, call: &call, facts: &facts };
-        set.decide(request).policies
+        self.decided(set, example).map(|(_, decision)| decision.policies).unwrap_or_default()
     }
 
     /// Whether a condition holds for the call, for one of the things that it is about.
@@ -310,11 +305,45 @@ impl Scene<'_, '_> {
 
     /// The same example without what it does not need: as long as `still` says that it is one.
     pub fn smallest(&self, example: Example, still: impl Fn(&Example) -> bool) -> Example {
-        let parts = Part::all(&example);
-        parts.into_iter().fold(example, |example, part| {
-            let without = part.taken_from(example.clone());
-            if still(&without) { without } else { example }
-        })
+        let mut found = Shrinking { example, still };
+        found.without_each(|it| &mut it.labels);
+        found.without_each(|it| &mut it.opened);
+        found.with(|it| it.steps = 0);
+        found.without_each(|it| &mut it.groups);
+        found.without_each(|it| &mut it.windows);
+        found.without_each(|it| &mut it.reads);
+        for (budget, _) in found.example.used.clone() {
+            found.with(|it| it.used.extend([(budget, Decimal::ZERO)]));
+        }
+        for (name, _) in found.example.args.clone() {
+            found.with(|it| drop(it.args.shift_remove(&name)));
+        }
+        found.example
+    }
+}
+
+/// An example that loses what it does not need.
+struct Shrinking<F> {
+    example: Example,
+    /// Whether another one is still an example.
+    still: F,
+}
+
+impl<F: Fn(&Example) -> bool> Shrinking<F> {
+    /// Changes it, unless it then is no example any more.
+    fn with(&mut self, change: impl FnOnce(&mut Example)) {
+        let mut changed = self.example.clone();
+        change(&mut changed);
+        if (self.still)(&changed) {
+            self.example = changed;
+        }
+    }
+
+    /// Takes each element out of a set.
+    fn without_each<T: Clone + Ord>(&mut self, set: impl Fn(&mut Example) -> &mut BTreeSet<T>) {
+        for element in set(&mut self.example).clone() {
+            self.with(|example| set(example).retain(|other| *other != element));
+        }
     }
 }
 
@@ -330,60 +359,6 @@ enum Taken {
 
 impl Taken {
     const ALL: [Self; 3] = [Self::After, Self::Before, Self::Nothing];
-}
-
-/// A part of an example that it may not need.
-enum Part {
-    Steps,
-    Opened(String),
-    Used(String),
-    Label(Label),
-    Group(String),
-    Window(String),
-    Read(Label),
-    Argument(String),
-}
-
-impl Part {
-    fn all(example: &Example) -> Vec<Self> {
-        let labels = example.labels.iter().cloned().map(Self::Label);
-        let groups = example.groups.iter().cloned().map(Self::Group);
-        let windows = example.windows.iter().cloned().map(Self::Window);
-        let reads = example.reads.iter().cloned().map(Self::Read);
-        let arguments = example.args.keys().cloned().map(Self::Argument);
-        let opened = example.opened.iter().cloned().map(Self::Opened);
-        let used = example.used.keys().cloned().map(Self::Used);
-        let session = labels.chain(opened).chain([Self::Steps]);
-        session.chain(groups).chain(windows).chain(reads).chain(used).chain(arguments).collect()
-    }
-
-    fn taken_from(&self, mut example: Example) -> Example {
-        match self {
-            Self::Steps => example.steps = 0,
-            Self::Opened(window) => {
-                example.opened.remove(window);
-            }
-            Self::Used(budget) => {
-                example.used.insert(budget.clone(), Decimal::ZERO);
-            }
-            Self::Label(label) => {
-                example.labels.remove(label);
-            }
-            Self::Group(group) => {
-                example.groups.remove(group);
-            }
-            Self::Window(window) => {
-                example.windows.remove(window);
-            }
-            Self::Read(label) => {
-                example.reads.remove(label);
-            }
-            Self::Argument(name) => {
-                example.args.shift_remove(name);
-            }
-        }
-        example
-    }
 }
 
 /// The name of a principal that no policy names.

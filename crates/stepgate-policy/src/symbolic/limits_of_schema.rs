@@ -118,20 +118,12 @@ fn listed(schema: &Value, shape: &Shape) -> Option<Vec<Expr>> {
 /// A value of a type, if an expression can have it.
 pub(crate) fn literal(shape: &Shape, value: &Value) -> Option<Expr> {
     crate::shape::scalar(shape, value).ok()?;
-    match (shape, value) {
-        (Shape::String, Value::String(text)) => Some(Expr::string(text)),
-        (Shape::Bool, Value::Bool(truth)) => Some(Expr::truth(*truth)),
-        (Shape::Long, Value::Number(number)) => long(number).ok().map(Expr::long),
-        (Shape::Decimal, Value::Number(number)) => Decimal::of(number).ok().map(Expr::decimal),
-        (
-            Shape::String
-            | Shape::Bool
-            | Shape::Long
-            | Shape::Decimal
-            | Shape::Set(_)
-            | Shape::Record(_),
-            _,
-        ) => None,
+    match shape {
+        Shape::String => value.as_str().map(Expr::string),
+        Shape::Bool => value.as_bool().map(Expr::truth),
+        Shape::Long => long(value.as_number()?).ok().map(Expr::long),
+        Shape::Decimal => Decimal::of(value.as_number()?).ok().map(Expr::decimal),
+        Shape::Set(_) | Shape::Record(_) => None,
     }
 }
 

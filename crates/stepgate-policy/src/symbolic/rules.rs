@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::expr::Expr;
 use crate::decimal::Decimal;
-use crate::reads::context_path;
+use crate::reads::{context_path, parts_of};
 use crate::rule::Rule;
 
 /// When a policy matches a request for an action that its scope allows, or why that cannot be said.
@@ -114,21 +114,14 @@ impl Mentioned {
             });
             return;
         }
-        match part {
-            Value::Array(parts) => parts.iter().for_each(|part| self.walk(part)),
-            Value::Object(members) => {
-                if let Some(entity) = members.get("__entity") {
-                    let text = |name| entity.get(name).and_then(Value::as_str).map(str::to_owned);
-                    self.entities.extend(text("type").zip(text("id")));
-                }
-                self.numbers.extend(members.get("Value").and_then(Value::as_i64));
-                let decimal =
-                    members.get("decimal").and_then(|it| it.pointer("/0/Value")?.as_str());
-                self.decimals.extend(decimal.and_then(|text| Decimal::parse(text).ok()));
-                self.arithmetic |= CALCULATIONS.iter().any(|name| members.contains_key(*name));
-                members.values().for_each(|part| self.walk(part));
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        if let Some(entity) = part.get("__entity") {
+            let text = |name| entity.get(name).and_then(Value::as_str).map(str::to_owned);
+            self.entities.extend(text("type").zip(text("id")));
         }
+        self.numbers.extend(part.get("Value").and_then(Value::as_i64));
+        let decimal = part.pointer("/decimal/0/Value").and_then(Value::as_str);
+        self.decimals.extend(decimal.and_then(|text| Decimal::parse(text).ok()));
+        self.arithmetic |= CALCULATIONS.iter().any(|name| part.get(*name).is_some());
+        parts_of(part).into_iter().for_each(|part| self.walk(part));
     }
 }

@@ -4,13 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde_json::{Number, Value};
-use stepgate_core::action::Action;
+use stepgate_core::spelled;
 
 use super::Scene;
 use super::expr::Expr;
 use super::limits_of_schema::literal;
 use super::world::Known;
 use crate::decimal::Decimal;
+use crate::schema::core_arguments;
 use crate::shape::{Record, Shape, long};
 
 /// A condition on one argument. It does not hold where the argument is absent.
@@ -21,36 +22,29 @@ pub struct ArgTest {
     value: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operator {
-    AtMost,
-    AtLeast,
-    NotEqual,
-    Less,
-    More,
-    Equal,
-    Contains,
+spelled! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Operator {
+        Contains = " contains ",
+        AtMost = "<=",
+        AtLeast = ">=",
+        NotEqual = "!=",
+        Equal = "==",
+        Less = "<",
+        More = ">",
+    }
+    fn as_str
 }
-
-/// In the order in which a text is searched: no spelling contains a later one's beginning.
-const OPERATORS: [(&str, Operator); 8] = [
-    (" contains ", Operator::Contains),
-    ("<=", Operator::AtMost),
-    (">=", Operator::AtLeast),
-    ("!=", Operator::NotEqual),
-    ("==", Operator::Equal),
-    ("<", Operator::Less),
-    (">", Operator::More),
-    ("=", Operator::Equal),
-];
 
 impl FromStr for ArgTest {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = OPERATORS.iter().filter_map(|(spelling, operator)| {
+        let spelled = Operator::ALL.into_iter().map(|operator| (operator.as_str(), operator));
+        let spelled = spelled.chain([("=", Operator::Equal)]);
+        let found = spelled.filter_map(|(spelling, operator)| {
             let at = text.find(spelling)?;
-            Some((at, std::cmp::Reverse(spelling.len()), *spelling, *operator))
+            Some((at, std::cmp::Reverse(spelling.len()), spelling, operator))
         });
         let found = found.min_by_key(|(at, length, _, _)| (*at, *length));
         let wrong = || {
@@ -72,43 +66,28 @@ impl FromStr for ArgTest {
 
 impl fmt::Display for ArgTest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let spelling = OPERATORS.iter().find(|(_, operator)| *operator == self.operator);
-        let spelling = spelling.map(|(spelling, _)| spelling.trim()).unwrap_or_default();
-        write!(f, "{} {spelling} {}", self.path.join("."), self.value)
+        let Self { path, operator, value } = self;
+        write!(f, "{} {} {value}", path.join("."), operator.as_str().trim())
     }
 }
 
 impl Scene<'_, '_> {
     /// The test as an expression; none where the action has no such argument.
     pub fn arg_test(&self, test: &ArgTest) -> Result<Option<Expr>, String> {
-        let text = Shape::String;
-        let (record, core) = match self.known {
-            Known::Tool(tool) => (Some(&tool.args), None),
-            Known::Core(action) => (None, Some(action)),
-        };
         let mut found = Found { at: Expr::context("args"), guards: Vec::new() };
-        let shape = match (record, core) {
-            (_, Some(action)) => match test.path.as_slice() {
-                [name] if core_has(action, name) => {
-                    found.at = found.at.attribute(name);
-                    &text
-                }
-                _ => return Ok(None),
-            },
-            (Some(record), None) => match found.walk(record, &test.path, self.action)? {
-                Some(shape) => shape,
-                None => return Ok(None),
-            },
-            (None, None) => return Ok(None),
+        let shape = match (self.known, test.path.as_slice()) {
+            (Known::Tool(tool), path) => found.walk(&tool.args, path, self.action)?,
+            (Known::Core(action), [name]) if core_arguments(action).contains(&name.as_str()) => {
+                found.at = found.at.attribute(name);
+                Some(&Shape::String)
+            }
+            (Known::Core(_), _) => None,
         };
+        let Some(shape) = shape else { return Ok(None) };
         let Found { at, mut guards } = found;
         guards.push(test.compared(at, shape, self.action)?);
         Ok(Some(Expr::all(guards)))
     }
-}
-
-fn core_has(action: Action, name: &str) -> bool {
-    crate::schema::core_arguments(action).contains(&name)
 }
 
 /// A place in the arguments, and what must be there for it to exist.

@@ -122,7 +122,7 @@ impl<'a> World<'a> {
 
     /// The budgets that cover calls of a tool.
     pub(crate) fn budgets_about(&self, tool: &KnownTool<'_>) -> impl Iterator<Item = &KnownBudget> {
-        self.budgets.iter().filter(|budget| budget.is_about(&tool.shape.name))
+        self.budgets.iter().filter(|it| it.budget.is_about(&tool.shape.name))
     }
 
     /// The groups that principals can be in.

@@ -148,7 +148,7 @@ fn entries_of_the_directory_are_counted_whatever_they_are() {
 fn an_error_is_its_findings_line_by_line() {
     let directory = directory(&[("a.cedar", "permit ("), ("b.cedar", "permit (")]);
     let error = PolicySet::load(directory.path(), &[]).unwrap_err();
-    let lines: Vec<String> = error.findings().iter().map(ToString::to_string).collect();
+    let lines: Vec<String> = error.findings.iter().map(ToString::to_string).collect();
     assert_eq!(lines.len(), 2);
     assert_eq!(error.to_string(), lines.join("\n"));
     let severity = [Severity::Error, Severity::Warning, Severity::Note];

@@ -101,7 +101,7 @@ fn what_is_offered_follows_the_groups() {
     let set = load(text, "").unwrap();
     let could = |groups: &[&str]| {
         let groups = groups.iter().map(|name| (*name).to_owned()).collect();
-        set.could_permit(&principal("agent"), &groups, "sonos.set_volume")
+        set.prospect(&principal("agent"), &groups, "sonos.set_volume").could_permit
     };
     assert!(could(&["finance"]));
     assert!(!could(&["interns"]));

@@ -117,7 +117,7 @@ fn ten_thousand_decisions_are_taken() {
 fn what_can_be_offered_follows_the_set_in_force() {
     let directory = directory(&[("p.cedar", OPEN)]);
     let live = LivePolicy::new(PolicySet::load(directory.path(), &tools()).unwrap());
-    let could = || live.could_permit(&principal("agent"), &BTreeSet::new(), "THINK");
+    let could = || live.prospect(&principal("agent"), &BTreeSet::new(), "THINK").could_permit;
     assert!(could());
     fs::write(directory.path().join("p.cedar"), CLOSED).unwrap();
     live.reload(directory.path(), &tools(), || true).unwrap();

@@ -8,7 +8,7 @@ use crate::world::{principal, set};
 fn check(policies: &str, rows: &[(&str, &str, bool)]) {
     let set = set(policies);
     for (name, action, expected) in rows {
-        let could = set.could_permit(&principal(name), &BTreeSet::new(), action);
+        let could = set.prospect(&principal(name), &BTreeSet::new(), action).could_permit;
         assert_eq!(could, *expected, "{action} for {name} under {policies}");
     }
 }
@@ -74,7 +74,7 @@ fn a_person_can_be_asked_only_where_a_policy_with_an_approval_reaches() {
         permit (principal == Principal::"guest", action in Action::"execute_gated", resource in Server::"sonos")
             when { context.args.volume > 50 };
         "#);
-    let could = |name, action| set.could_ask(&principal(name), &BTreeSet::new(), action);
+    let could = |name, action| set.prospect(&principal(name), &BTreeSet::new(), action).could_ask;
     assert!(could("guest", "sonos.set_volume"));
     assert!(!could("agent", "sonos.set_volume"), "another principal");
     assert!(!could("guest", "calendar.get_agenda"), "another server");

@@ -77,10 +77,7 @@ fn part(keyword: &str, value: &Value, depth: Depth) -> Value {
     };
     let Value::Array(members) = value else { return reduce(value) };
     let members: Vec<Value> = members.iter().map(reduce).collect();
-    match SETS.contains(&keyword) {
-        true => set(members, keyword),
-        false => Value::Array(members),
-    }
+    if SETS.contains(&keyword) { set(members, keyword) } else { Value::Array(members) }
 }
 
 /// Sorts a set; a single type stands without its list.

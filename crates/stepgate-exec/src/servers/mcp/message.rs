@@ -68,13 +68,10 @@ impl<'de> Visitor<'de> for Seek<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         while let Some(name) = members.next_key::<String>()? {
-            match name.as_str() {
-                "id" => {
-                    self.0.get_or_insert(members.next_value()?);
-                }
-                _ => {
-                    members.next_value::<IgnoredAny>()?;
-                }
+            if name == "id" {
+                self.0.get_or_insert(members.next_value()?);
+            } else {
+                members.next_value::<IgnoredAny>()?;
             }
         }
         Ok(())

@@ -146,57 +146,34 @@ fn decision(entries: &[Appended]) -> Result<Option<Decision>, StateError> {
     }))
 }
 
-/// The times that a run has recorded.
-struct Times {
-    received: Timestamp,
-    request: Option<Timestamp>,
-    decision: Option<Timestamp>,
-    call: Option<Timestamp>,
-    effect: Option<Timestamp>,
-    record: Option<Timestamp>,
-}
-
-impl Times {
-    fn of(dossier: &Dossier, body: Option<&RecordBody>) -> Self {
-        let of = |kind| {
-            let found = dossier.entries.iter().find(|it| it.entry.artifact_type == kind);
-            found.map(|it| it.entry.ts)
-        };
-        Self {
-            received: dossier.run.arrival.received_at,
-            request: of(Kind::ActionRequest),
-            decision: of(Kind::SupervisorDecision),
-            call: of(Kind::ToolCall),
-            effect: of(Kind::ToolEffect),
-            record: body.map(|body| body.completed_at),
-        }
-    }
-
-    /// How long a phase took, where both ends are recorded. The first five are recorded together.
-    fn took(&self, phase: Phase) -> Option<String> {
-        let between = |from: Option<Timestamp>, to: Option<Timestamp>| {
-            from.zip(to).map(|(from, to)| duration(to.since_ms(from)))
-        };
-        match phase {
-            Phase::ValidateArgs => between(Some(self.received), self.request)
-                .map(|took| format!("{took} for phases 1 to 5")),
-            Phase::Authorize => between(self.request, self.decision),
-            Phase::Execute => between(self.call, self.effect),
-            Phase::Record => between(self.effect.or(self.decision), self.record),
-            Phase::Receive
-            | Phase::Parse
-            | Phase::ValidateSchema
-            | Phase::ValidateAction
-            | Phase::Respond => None,
-        }
-    }
-}
-
 fn phases(dossier: &Dossier, body: Option<&RecordBody>) -> Vec<PhaseRow> {
-    let times = Times::of(dossier, body);
+    let at = |kind| {
+        let found = dossier.entries.iter().find(|it| it.entry.artifact_type == kind);
+        found.map(|it| it.entry.ts)
+    };
+    let (request, decision) = (at(Kind::ActionRequest), at(Kind::SupervisorDecision));
+    let (call, effect) = (at(Kind::ToolCall), at(Kind::ToolEffect));
+    let received = dossier.run.arrival.received_at;
+    let between = |from: Option<Timestamp>, to: Option<Timestamp>| {
+        from.zip(to).map(|(from, to)| duration(to.since_ms(from)))
+    };
+    // Where both ends are recorded. The first five are recorded together.
+    let took = |phase| match phase {
+        Phase::ValidateArgs => {
+            between(Some(received), request).map(|it| format!("{it} for phases 1 to 5"))
+        }
+        Phase::Authorize => between(request, decision),
+        Phase::Execute => between(call, effect),
+        Phase::Record => between(effect.or(decision), body.map(|body| body.completed_at)),
+        Phase::Receive
+        | Phase::Parse
+        | Phase::ValidateSchema
+        | Phase::ValidateAction
+        | Phase::Respond => None,
+    };
     let failed = body.and_then(|body| body.phase_failed_at);
     // A run without a record is in the phase whose end is not recorded yet.
-    let present = match (body, times.call, times.decision) {
+    let present = match (body, call, decision) {
         (Some(_), _, _) => None,
         (None, Some(_), _) | (None, None, Some(_)) => Some(Phase::Execute),
         (None, None, None) => Some(Phase::Authorize),
@@ -213,7 +190,7 @@ fn phases(dossier: &Dossier, body: Option<&RecordBody>) -> Vec<PhaseRow> {
         };
         is_left_out |= Some(phase) == failed;
         is_ahead |= Some(phase) == present;
-        let took = times.took(phase);
+        let took = took(phase);
         PhaseRow { name: phase.as_str(), words: words(phase), class, spoken, took }
     });
     rows.collect()
