@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::file::{self, Archive};
-use crate::archived::{ArchivedCharge, Kept, NamedArchive, RunsArchived, file_name};
+use crate::archived::{
+    ArchivedCharge, ArchivedEvents, Kept, NamedArchive, RunsArchived, file_name,
+};
 use crate::budget::Account;
 use crate::consent_cache::Recorded;
 use crate::decimal::Decimal;
@@ -285,6 +287,7 @@ pub async fn leave(gate: &Gate, archive: &Archive) -> Result<Left, Fault> {
     let kept = Kept::of(&runs);
     let archived = RunsArchived {
         charges: charges_of(&archive.dossiers),
+        events: Some(ArchivedEvents::of(&archive.dossiers)),
         file: file_name(archive.archive_id),
         file_bytes: archive.bytes,
         file_digest: archive.digest,
@@ -337,7 +340,15 @@ fn charges_of<'a>(dossiers: impl IntoIterator<Item = &'a Dossier>) -> Vec<Archiv
 
 /// The archives that the system session names, oldest first.
 pub async fn named(store: &dyn Store) -> Result<Vec<NamedArchive>, StoreError> {
-    let events = system::events_since(store, &[EventType::RunsArchived], 0).await?;
+    named_since(store, 0).await
+}
+
+/// Those that events after this position name.
+pub async fn named_since(
+    store: &dyn Store,
+    position: u64,
+) -> Result<Vec<NamedArchive>, StoreError> {
+    let events = system::events_since(store, &[EventType::RunsArchived], position).await?;
     let read = |placed: &crate::ports::PlacedEvent| {
         NamedArchive::read(&placed.event).ok_or_else(|| {
             let detail = format!("event {} cannot be read", placed.event.event_id);

@@ -15,7 +15,7 @@ use crate::nodes::House;
 use crate::scene::until;
 
 /// Variables with which every run is archived as soon as it is over.
-fn at_once() -> Vec<(&'static str, OsString)> {
+pub(crate) fn at_once() -> Vec<(&'static str, OsString)> {
     let days = ["OK", "ERROR", "TIMEOUT", "DENIED"].map(|kind| match kind {
         "OK" => "STEPGATE_RETENTION_OK_DAYS",
         "ERROR" => "STEPGATE_RETENTION_ERROR_DAYS",
@@ -27,7 +27,7 @@ fn at_once() -> Vec<(&'static str, OsString)> {
     variables
 }
 
-fn files(place: &Place) -> Vec<PathBuf> {
+pub(crate) fn files(place: &Place) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(place.path().join("archives")) else { return Vec::new() };
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.to_str().unwrap().ends_with(".archive.jsonl"));

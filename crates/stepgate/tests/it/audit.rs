@@ -1,5 +1,6 @@
 //! The audit stream out: a gateway as a process of its own, real receivers, and receivers that are down, slow or lie.
 
+mod archived;
 mod syslog;
 
 use std::collections::BTreeSet;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use stepgate_core::archive::ArchivedEvents;
 use stepgate_core::archive::file::Archive;
 use stepgate_core::archive::select::{Age, Batch, Left, Retention, Stay, leave, named, next};
 use stepgate_core::attention::{self, Kind, Reading};
@@ -10,7 +11,7 @@ use stepgate_core::consent::{self, NewGrant};
 use stepgate_core::event::EventType;
 use stepgate_core::event::payload::RunNeedsPerson;
 use stepgate_core::hold::{self, HoldOrder, HoldTarget, Made};
-use stepgate_core::ports::{RunQuery, Store};
+use stepgate_core::ports::{EventQuery, PlacedEvent, RunQuery, Store};
 use stepgate_core::verify::{ArchiveFiles, Report, SavedHead, verify_with};
 
 use super::*;
@@ -48,6 +49,7 @@ over_every_engine! {
     a_run_that_goes_on_after_the_file_stays,
     young_unread_and_open_runs_stay,
     lists_go_on_from_an_archived_run,
+    events_keep_their_positions_in_the_files_of_archives,
     a_file_that_is_changed_swapped_or_gone_shows,
 }
 
@@ -330,6 +332,40 @@ async fn lists_go_on_from_an_archived_run(stage: Stage) {
     assert_eq!(stage.store().runs(list(Some(old.run_id), None)).await.unwrap(), []);
     let events = stage.store().events(Default::default()).await.unwrap();
     assert_eq!(events, []);
+}
+
+async fn events_keep_their_positions_in_the_files_of_archives(stage: Stage) {
+    let placed = async |stage: &Stage| {
+        let query = EventQuery { limit: usize::MAX, ..EventQuery::default() };
+        stage.store().events(query).await.unwrap()
+    };
+    stage.a_day().await;
+    stage.a_month_later().await;
+    let before = placed(&stage).await;
+    let mut shelf = Shelf::default();
+    stage.archive(&mut shelf).await;
+    verdict_is(stage.read(20).await, Outcome::Success);
+    stage.later(100);
+    verdict_is(stage.read(21).await, Outcome::Success);
+    stage.archive(&mut shelf).await;
+
+    let mut all = placed(&stage).await;
+    assert!(all.len() < before.len());
+    for archive in named(stage.store()).await.unwrap() {
+        let dossiers = shelf.read(&archive.archived.file).unwrap().unwrap().dossiers;
+        let events = dossiers.into_iter().flat_map(|dossier| dossier.events);
+        let events = events.map(|it| PlacedEvent { position: it.position, event: it.event });
+        let mut events: Vec<_> = events.collect();
+        events.sort_by_key(|placed| placed.position);
+        let ends = [&events[0], &events[events.len() - 1]].map(|placed| placed.position);
+        let span = ArchivedEvents { count: events.len() as u64, first: ends[0], last: ends[1] };
+        assert_eq!(archive.archived.events, Some(span));
+        all.extend(events);
+    }
+    all.sort_by_key(|placed| placed.position);
+    let positions: Vec<_> = all.iter().map(|placed| placed.position).collect();
+    assert_eq!(positions, (1..=all.len() as u64).collect::<Vec<_>>());
+    assert_eq!(all[..before.len()], before);
 }
 
 async fn a_file_that_is_changed_swapped_or_gone_shows(stage: Stage) {
