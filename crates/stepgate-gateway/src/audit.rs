@@ -37,6 +37,10 @@ use history::{Gap, History};
 use line::Lines;
 use stream::{Stream, batches};
 
+/// Events per page.
+const PAGE: usize = 256;
+/// Most bytes of a batch, if it has more than one event.
+const BATCH_BYTES_MAX: usize = 1024 * 1024;
 /// What the names of streams' cursors begin with.
 const CURSORS: &str = "audit/";
 

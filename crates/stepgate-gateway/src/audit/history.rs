@@ -13,10 +13,9 @@ use stepgate_core::ids::ArtifactId;
 use stepgate_core::ports::{EventQuery, PlacedEvent, Store, StoreError};
 use stepgate_core::verify::ArchiveFiles;
 
+use super::PAGE;
 use crate::service::ArchiveSettings;
 
-/// Events per page.
-pub(super) const PAGE: usize = 256;
 /// Most archives that are read for one page, unless they begin with it: many can have no event of the wanted types.
 const READ_MAX: usize = 8;
 
@@ -102,7 +101,7 @@ impl History {
         let mut end = if events.len() < PAGE { known } else { last };
         if end > after {
             self.look(store, after, known).await?;
-            end = self.open(after, end, until).await.map_err(Gap::Archive)?;
+            end = self.open(&events, after, end, until).await.map_err(Gap::Archive)?;
         }
         events.extend(self.sources.iter().flat_map(|source| source.up_to(end)).cloned());
         events.retain(|placed| placed.position <= end);
@@ -136,10 +135,17 @@ impl History {
         Ok(())
     }
 
-    /// Reads the archives that have events up to `end`. Returns how far that was done.
-    async fn open(&mut self, after: u64, end: u64, until: u64) -> Result<u64, Lost> {
+    /// Reads the archives that have events up to `end`, but no more than a page needs. Returns how far that was done.
+    async fn open(
+        &mut self,
+        stored: &[PlacedEvent],
+        after: u64,
+        end: u64,
+        until: u64,
+    ) -> Result<u64, Lost> {
         let mut read = 0;
-        for source in &mut self.sources {
+        for at in 0..self.sources.len() {
+            let Some(source) = self.sources.get(at) else { break };
             let first = source.span.first;
             if first > end.min(until) {
                 break;
@@ -147,13 +153,23 @@ impl History {
             if source.events.is_some() || self.given_up.contains(&source.named.archive_id) {
                 continue;
             }
-            if read >= READ_MAX && first > after + 1 {
+            let is_later = first > after + 1;
+            if is_later && (read >= READ_MAX || self.known_before(stored, first) >= PAGE) {
                 return Ok(first - 1);
             }
             read += 1;
-            source.read(&self.archives, &self.types, after).await?;
+            if let Some(source) = self.sources.get_mut(at) {
+                source.read(&self.archives, &self.types, after).await?;
+            }
         }
         Ok(end)
+    }
+
+    /// How many events before a position are at hand, in the store and in the archives that were read.
+    fn known_before(&self, stored: &[PlacedEvent], position: u64) -> usize {
+        let stored = stored.iter().filter(|placed| placed.position < position).count();
+        let archived = self.sources.iter().map(|it| it.up_to(position - 1).count());
+        stored + archived.sum::<usize>()
     }
 }
 

@@ -9,15 +9,12 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::channel::Channel;
-use super::cursor_of;
 use super::history::{Gap, History, Page};
 use super::line::{Line, Lines};
 use super::settings::{Beginning, StreamSettings};
+use super::{BATCH_BYTES_MAX, cursor_of};
 use crate::follow::{Follower, Stop, Trouble, pause_after};
 use crate::service::{ArchiveSettings, Service};
-
-/// Most bytes of a batch, if it has more than one event.
-const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
 /// The task of one stream.
 pub(super) struct Stream {

@@ -1,6 +1,8 @@
 //! Events of runs that have left the store for archives: streams and commands replay them in their place.
 
 use std::fs;
+use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -11,7 +13,7 @@ use crate::binary::Place;
 use crate::http_client::Gateway;
 use crate::nodes::House;
 use crate::notify::receivers::{Sink, free_address};
-use crate::scene::until;
+use crate::scene::{until, until_within};
 
 fn hook(name: &str, address: &str) -> String {
     stream(name, "webhook", &format!("url = \"http://{address}/in\"\ntimeout_ms = 1000"))
@@ -71,19 +73,46 @@ fn events_of_archived_runs_are_replayed_in_their_place() {
 }
 
 #[test]
+fn many_archives_are_replayed_page_by_page_also_for_a_stream_of_some_types() {
+    let place = Place::new();
+    configure(&place, "");
+    let gateway = Gateway::start(&place);
+    for _ in 0..12 {
+        (0..25).for_each(|_| think(&gateway));
+        archive(&gateway);
+    }
+    assert_eq!(files(&place).len(), 12);
+    let all = exported(&place);
+    // Several pages of 256.
+    assert!(all.len() > 600, "{}", all.len());
+    assert_dense(&all);
+    drop(gateway);
+    let called: Vec<_> =
+        all.iter().filter(|event| event["event_type"] == "tool_called").cloned().collect();
+    let file = "path = \"called.jsonl\"\nevents = [\"tool_called\"]";
+    configure(&place, &stream("called", "file", file));
+    let _gateway = Gateway::start(&place);
+    let sent = || lines(&fs::read_to_string(place.path().join("called.jsonl")).unwrap_or_default());
+    until("the stream has all", || sent() == called);
+}
+
+#[test]
 fn an_archive_that_is_missing_is_named_with_its_events_and_holds_up_a_stream() {
     let place = Place::new();
     configure(&place, "");
     let gateway = Gateway::start(&place);
-    (0..5).for_each(|_| think(&gateway));
-    archive(&gateway);
+    for _ in 0..2 {
+        (0..5).for_each(|_| think(&gateway));
+        archive(&gateway);
+    }
     think(&gateway);
     let all = exported(&place);
     drop(gateway);
-    let file = files(&place).remove(0);
+    let [file, other] = files(&place).try_into().unwrap();
     let name = file.file_name().unwrap().to_str().unwrap().to_owned();
     let elsewhere = place.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
+    fs::copy(&other, elsewhere.join(other.file_name().unwrap())).unwrap();
     fs::rename(&file, elsewhere.join(&name)).unwrap();
 
     let is_told = |said: &str, count: usize| {
@@ -112,12 +141,14 @@ fn an_archive_that_is_missing_is_named_with_its_events_and_holds_up_a_stream() {
     is_told(waiting(&place, "late").1.as_str().unwrap(), missing);
     think(&gateway);
     assert_eq!(taken(&sink).len(), before);
-    let changed = fs::read_to_string(place.path().join("elsewhere").join(&name)).unwrap();
-    fs::write(&file, changed.replacen("THINK", "THUNK", 1)).unwrap();
     let said = || waiting(&place, "late").1.as_str().unwrap_or_default().to_owned();
-    until("that it is not the file", || !said().contains("is not in"));
+    let text = fs::read_to_string(Path::new(elsewhere).join(&name)).unwrap();
+    fs::write(&file, text.replacen("THINK", "THUNK", 1)).unwrap();
+    until("that it was changed", || said().contains("another digest"));
+    fs::copy(other, &file).unwrap();
+    until("that it is another one", || said().contains("is not the file that its event names"));
     assert_eq!(taken(&sink).len(), before);
-    fs::write(&file, changed).unwrap();
+    fs::write(&file, text).unwrap();
     until("the stream has all", || is_whole(&taken(&sink)[before..], &exported(&place)));
     until("it is well", || waiting(&place, "late") == (0, Value::Null));
 }
@@ -185,5 +216,6 @@ fn events_of_archived_runs_are_sent_again_where_a_connection_ends() {
     until("the connection has ended", || said().contains("the connection ended"));
     liar.be_honest();
     think(&gateway);
-    until("the stream has all", || is_whole(&liar.events(), &exported(&place)));
+    let patience = Duration::from_secs(90);
+    until_within(patience, "the stream has all", || is_whole(&liar.events(), &exported(&place)));
 }
