@@ -12,7 +12,7 @@ use super::channel::Channel;
 use super::history::{Gap, History, Page};
 use super::line::{Line, Lines};
 use super::settings::{Beginning, StreamSettings};
-use super::{BATCH_BYTES_MAX, cursor_of};
+use super::{BATCH_BYTES_MAX, PAGE, cursor_of};
 use crate::follow::{Follower, Stop, Trouble, pause_after};
 use crate::service::{ArchiveSettings, Service};
 
@@ -29,6 +29,8 @@ pub(super) struct Stream {
     breaks: u32,
     /// How often an archive could not be read since one was.
     losses: u32,
+    /// Most events that are sent at once: fewer after a try that failed, for a receiver that is slow or takes only so much.
+    batch_max: usize,
 }
 
 /// A batch that was sent.
@@ -60,6 +62,7 @@ impl Stream {
             uncertain: VecDeque::new(),
             breaks: 0,
             losses: 0,
+            batch_max: PAGE,
         })
     }
 
@@ -140,11 +143,16 @@ impl Stream {
 
     /// Sends until every line has arrived. False where earlier ones may not have: they are sent again first.
     async fn send(&mut self, lines: &[Line]) -> Result<bool, Stop> {
-        let (mut rest, mut size, mut tries) = (lines, lines.len(), 0);
+        let (mut rest, mut tries, mut has_failed) = (lines, 0, false);
         while let Some(batch) = batches(rest).next() {
-            let batch = batch.get(..size.min(batch.len())).unwrap_or(batch);
+            let batch = batch.get(..self.batch_max.min(batch.len())).unwrap_or(batch);
             self.follower.be_sure().await?;
-            match self.follower.unless_leaving(self.channel.send(batch)).await? {
+            let sent = self.follower.unless_leaving(self.channel.send(batch)).await?;
+            if sent.is_err() {
+                has_failed = true;
+                self.batch_max = (batch.len() / 2).max(1);
+            }
+            match sent {
                 Ok(()) => {
                     self.sent(batch).await?;
                     rest = rest.get(batch.len()..).unwrap_or_default();
@@ -153,7 +161,6 @@ impl Stream {
                 }
                 // It may be too much at once, or one that the receiver does not like.
                 Err(Trouble::Refused(why)) if batch.len() > 1 => {
-                    size = batch.len() / 2;
                     self.follower.failed(&why).await?;
                     continue;
                 }
@@ -165,6 +172,9 @@ impl Stream {
                 self.uncertain.clear();
                 return Ok(false);
             }
+        }
+        if !has_failed {
+            self.batch_max = (self.batch_max * 2).min(PAGE);
         }
         Ok(true)
     }

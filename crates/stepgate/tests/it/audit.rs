@@ -249,6 +249,23 @@ fn receivers_that_are_down_slow_or_lie_slow_no_step_and_miss_nothing_afterwards(
 }
 
 #[test]
+fn a_receiver_that_is_too_slow_for_many_events_at_once_gets_fewer() {
+    let (place, sink) = (Place::new(), Sink::start());
+    sink.answer(503);
+    let url = format!("url = \"http://{}/in\"\ntimeout_ms = 1000", sink.address);
+    configure(&place, &stream("slow", "webhook", &url));
+    let gateway = Gateway::start(&place);
+    (0..60).for_each(|_| think(&gateway));
+    let all = exported(&place);
+    // All of them together would take several times the timeout.
+    sink.take_per_kib(Duration::from_millis(100));
+    sink.answer(200);
+    let patience = Duration::from_secs(60);
+    until_within(patience, "all have arrived", || waiting(&place, "slow") == (0, Value::Null));
+    assert!(is_whole(&taken(&sink), &all));
+}
+
+#[test]
 fn nothing_is_missing_after_a_kill_of_the_gateway_or_of_the_receiver() {
     let authority = Authority::new();
     let mut rsyslog = Rsyslog::start(&authority);
