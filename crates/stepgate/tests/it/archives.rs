@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::binary::{Place, command, finish};
+use crate::console::{log_in, page};
 use crate::http_client::{Gateway, PATIENCE, proposal};
 use crate::nodes::House;
 use crate::scene::until;
@@ -125,6 +126,9 @@ fn an_archived_run_says_where_it_is_and_its_key_never_acts_again() {
         assert!(seen.body.contains("RUN_ARCHIVED") && seen.body.contains(&file), "{seen:?}");
         let seen = gateway.send("GET", &path, &gateway.agent, "");
         assert!(seen.status == 410 && !seen.body.contains(&file), "{seen:?}");
+        let (_, cookie) = log_in(&gateway, &gateway.operator, "/");
+        let seen = page(&gateway, &format!("/runs/{run_id}"), &cookie);
+        assert!(seen.status == 410 && seen.body.contains(&file), "{seen:?}");
         let file = place.path().join("sandbox/0.txt");
         fs::remove_file(&file).unwrap();
         let again = gateway.propose(body);
