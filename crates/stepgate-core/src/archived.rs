@@ -100,6 +100,10 @@ pub struct RunsArchived {
     pub file_bytes: u64,
     /// SHA-256 of the file.
     pub file_digest: Digest,
+    /// The grants that these runs have used. They permit nothing from now on, because the events that count their uses
+    /// have left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<ArtifactId>,
     /// Digest of what the store keeps of the runs.
     pub kept_digest: Digest,
     /// How many runs there are.

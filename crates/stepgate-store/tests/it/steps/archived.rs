@@ -426,6 +426,44 @@ async fn a_run_that_used_a_grant_stays_while_the_grant_is_good() {
     }
 }
 
+#[tokio::test]
+async fn a_grant_whose_uses_are_archived_permits_nothing_when_the_clock_is_set_back() {
+    let stage = Stage::new(StopAt::Never).asks();
+    let asked = stage.delete(1).await.unwrap();
+    stage.grant(&asked).await.unwrap();
+    let new = NewGrant {
+        approval_id: asked.approval_id().unwrap(),
+        args: BTreeMap::new(),
+        uses_max: 2,
+        life_ms: 3 * 60 * 60 * 1000,
+        note: None,
+    };
+    consent::create_grant(&stage.gate, &operator(), new).await.unwrap();
+    verdict_is(stage.delete(2).await, Outcome::Success);
+    let now_ms = stage.clock.now_ms.load(Ordering::SeqCst);
+    stage.a_month_later().await;
+    assert!(stage.archive(&mut Shelf::default()).await >= 2);
+    stage.clock.now_ms.store(now_ms, Ordering::SeqCst);
+    stage.rule.0.lock().unwrap().verdict = PolicyVerdict::RequireApproval("ask".into());
+    let answer = stage.delete(3).await.unwrap();
+    assert!(answer.approval_id().is_some(), "no person is asked: {}", answer.body());
+    stage.verifies().await;
+}
+
+#[tokio::test]
+async fn a_run_that_has_just_ended_stays_for_those_who_wait_for_it() {
+    let stage = Stage::new(StopAt::Never);
+    stage.read(1).await.unwrap();
+    stage.read(2).await.unwrap();
+    let retention = Retention { ok_days: Some(0), ..Retention::default() };
+    for (later_ms, is_empty) in [(0, true), (500, true), (600, false)] {
+        stage.clock.now_ms.fetch_add(later_ms, Ordering::SeqCst);
+        let (age, now) = (Age::Kept(&retention), stage.gate.world.now());
+        let batch = next(stage.store(), age, &[], now, None, &mut Stay::default()).await.unwrap();
+        assert_eq!(batch.is_none_or(|batch| batch.is_empty()), is_empty, "{later_ms}");
+    }
+}
+
 /// Of a run that is kept for long only the row is read, however often someone looks for old ones: it is not even noticed
 /// that the rest is damaged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
