@@ -7,5 +7,6 @@ pub mod file;
 pub mod select;
 
 pub use crate::archived::{
-    ArchivedCharge, ArchivedLink, ArchivedRun, FILE_END, NamedArchive, RunsArchived, file_name,
+    ArchivedCharge, ArchivedEvents, ArchivedLink, ArchivedRun, FILE_END, NamedArchive,
+    RunsArchived, file_name,
 };

@@ -9,6 +9,7 @@ use crate::digest::Digest;
 use crate::event::{Event, EventType, payload};
 use crate::idempotency::Binding;
 use crate::ids::{ArtifactId, IdempotencyKey, RunId, SessionId};
+use crate::ports::{Dossier, LinkedEvent};
 use crate::session::{Head, Link, LinkKind};
 use crate::time::Timestamp;
 
@@ -90,16 +91,46 @@ pub struct RunsArchived {
     /// What the calls of these runs took from budgets, account by account.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub charges: Vec<ArchivedCharge>,
+    /// The events of these runs. Archives that were made before their positions were kept do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<ArchivedEvents>,
     /// The name of the file.
     pub file: String,
     /// How many bytes it has.
     pub file_bytes: u64,
     /// SHA-256 of the file.
     pub file_digest: Digest,
+    /// The grants that these runs have used. They permit nothing from now on, because the events that count their uses
+    /// have left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<ArtifactId>,
     /// Digest of what the store keeps of the runs.
     pub kept_digest: Digest,
     /// How many runs there are.
     pub runs: u64,
+}
+
+/// The events of archived runs: how many there are, and which positions they had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ArchivedEvents {
+    /// How many.
+    pub count: u64,
+    /// The first position; 0 where there is no event.
+    pub first: u64,
+    /// The last position; 0 where there is no event.
+    pub last: u64,
+}
+
+impl ArchivedEvents {
+    /// Those of these runs.
+    pub(crate) fn of<'a>(dossiers: impl IntoIterator<Item = &'a Dossier>) -> Self {
+        let events = dossiers.into_iter().flat_map(|dossier| &dossier.events);
+        events.fold(Self::default(), |Self { count, first, last }, LinkedEvent { position, .. }| {
+            let first = if count == 0 { *position } else { first.min(*position) };
+            Self { count: count + 1, first, last: last.max(*position) }
+        })
+    }
 }
 
 /// What archived runs took from an account of a budget.

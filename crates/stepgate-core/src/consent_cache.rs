@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::approvers::{self, Groups, Required};
+use crate::archived::RunsArchived;
 use crate::event::payload::{self, ApprovalVoted, GrantRevoked, StopLifted};
 use crate::event::{Event, EventType};
 use crate::grant::{BoundCall, Grant, use_event_id};
@@ -25,9 +26,10 @@ use crate::system::{self, SYSTEM_PRINCIPAL};
 use crate::time::Timestamp;
 
 /// The events that hold grants, votes and stops.
-const TYPES: [EventType; 5] = [
+const TYPES: [EventType; 6] = [
     EventType::GrantCreated,
     EventType::GrantRevoked,
+    EventType::RunsArchived,
     EventType::ApprovalVoted,
     EventType::StopMade,
     EventType::StopLifted,
@@ -52,6 +54,8 @@ pub(crate) struct Recorded {
     /// Every grant, also those that were revoked or have expired.
     pub(crate) grants: BTreeMap<ArtifactId, RecordedGrant>,
     pub(crate) revoked: BTreeMap<ArtifactId, Revocation>,
+    /// Those of which uses are archived. They had ended by the clock of then; one that is set back does not revive them.
+    pub(crate) archived: BTreeSet<ArtifactId>,
     /// Who voted for which approval.
     pub(crate) votes: BTreeMap<ApprovalId, BTreeSet<PrincipalId>>,
     /// Every stop, also those that were lifted.
@@ -116,6 +120,11 @@ impl Recorded {
             let GrantRevoked { grant_id, revoked_by } =
                 payload::read(payload).map_err(unreadable)?;
             self.revoked.insert(grant_id, Revocation { revoked_by, ts: event.ts });
+        } else if event.event_type == EventType::RunsArchived {
+            // One that a newer version wrote in another form names no grant here.
+            if let Ok(RunsArchived { grants, .. }) = payload::read(payload) {
+                self.archived.extend(grants);
+            }
         } else if event.event_type == EventType::ApprovalVoted {
             let vote: ApprovalVoted = payload::read(payload).map_err(unreadable)?;
             self.votes.entry(vote.approval_id).or_default().insert(vote.approver_id);
@@ -154,6 +163,7 @@ impl Recorded {
             grant.principal_id == *principal_id
                 && now < grant.expires_at
                 && !self.revoked.contains_key(grant_id)
+                && !self.archived.contains(grant_id)
         })
     }
 

@@ -235,6 +235,8 @@ pub struct KeptRun {
 /// An event with its own link, if it has one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkedEvent {
+    /// Its place in the order of all events, from 1; 0 in the file of an archive that does not say it.
+    pub position: u64,
     /// The event.
     pub event: Event,
     /// Its link, where no OPEN or CLOSE covers it.

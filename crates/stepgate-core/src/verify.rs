@@ -387,7 +387,7 @@ impl Walk {
 
     fn loose_event(&mut self, linked: LinkedEvent, before: &mut HashMap<SessionId, u64>) {
         self.seen.events += 1;
-        let LinkedEvent { event, link } = linked;
+        let LinkedEvent { position: _, event, link } = linked;
         let place = || format!("event {}", event.event_id);
         let Some(link) = link else {
             self.problems.push(Problem::new(place(), "has no link"));

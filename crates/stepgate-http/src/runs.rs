@@ -8,7 +8,7 @@ use serde_json::Value;
 use stepgate_core::archive::NamedArchive;
 use stepgate_core::attention;
 use stepgate_core::bundle::{Bundle, RecordObject, RunObject};
-use stepgate_core::ids::{PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Checkpoint, Entry};
 use stepgate_core::json::canonical;
 use stepgate_core::ports::{Dossier, RunQuery, RunText, StoreError};
@@ -229,11 +229,21 @@ async fn absent(app: &App, caller: &Caller, run_id: RunId) -> Result<Problem, Pr
     if !session.is_some_and(|session| caller.may_see(&session.principal_id)) {
         return Ok(Problem::not_found());
     }
-    let event = store.event(kept.archive_id).await?;
-    let named = event.as_ref().and_then(NamedArchive::read);
     // An agent is told that it is gone, and not where files are.
-    let file = named.filter(|_| caller.role != Role::Agent).map(|named| named.archived.file);
+    let file = match caller.role {
+        Role::Agent => None,
+        Role::Operator | Role::Auditor => file_of(app, kept.archive_id).await?,
+    };
     Ok(Problem::archived(run_id, file.as_deref()))
+}
+
+/// The name of an archive's file.
+pub(crate) async fn file_of(
+    app: &App,
+    archive_id: ArtifactId,
+) -> Result<Option<String>, StoreError> {
+    let event = app.service.gate.store.event(archive_id).await?;
+    Ok(event.as_ref().and_then(NamedArchive::read).map(|named| named.archived.file))
 }
 
 /// How a call in doubt is settled.

@@ -364,7 +364,7 @@ pub(crate) fn event_from(cells: &Cells<'_>) -> Result<LinkedEvent> {
         ts: cells.parsed("ts")?,
     };
     let link = cells.maybe_link()?;
-    Ok(LinkedEvent { event, link })
+    Ok(LinkedEvent { position: cells.number("position")?, event, link })
 }
 
 /// What is kept of an archived run.

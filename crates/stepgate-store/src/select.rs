@@ -473,8 +473,8 @@ pub(crate) fn events(engine: Engine, query: &EventQuery) -> Select<PlacedEvent> 
         index = engine.by_index("events_loose");
     }
     let read: Read<PlacedEvent> = |cells| {
-        let LinkedEvent { event, link: _ } = event_from(cells)?;
-        Ok(PlacedEvent { position: cells.number("position")?, event })
+        let LinkedEvent { position, event, link: _ } = event_from(cells)?;
+        Ok(PlacedEvent { position, event })
     };
     let way = if query.back_from.is_some() { "DESC" } else { "ASC" };
     conditions.select(LOOSE_EVENTS, query.limit, read, |conditions| {

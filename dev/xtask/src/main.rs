@@ -48,6 +48,9 @@ usage: cargo xtask COMMAND
           what a step costs the store, what one PostgreSQL carries, how sessions spread over several
   archive-million [--runs N] [--binary PATH]
           a million runs archived while steps are taken, then a backup, a restore and `verify`; they need 25 GB meanwhile
+  receivers [--binary PATH] [--quick]
+          the rate and the times of steps without receivers of telemetry and audit events, and with receivers that answer
+          at once, slowly, not at all, or with lies
   agentdojo [--suite NAME]... [--row NAME]... [--limit TASKS]
           attacks on agents before the flow rules of `policies/examples`, without a model; writes docs/agentdojo.md
 
@@ -117,6 +120,7 @@ fn main() -> anyhow::Result<()> {
         }
         Some("scaling") => scaling::measure(&target()?),
         Some("archive-million") => scaling::archive(&target()?),
+        Some("receivers") => scaling::receivers(&target()?),
         Some("agentdojo") => agentdojo::measure(&target()?, env::args().skip(2)),
         Some("--help" | "-h" | "help") => {
             println!("{USAGE}");

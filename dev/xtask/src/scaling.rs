@@ -12,6 +12,7 @@ mod load;
 mod node;
 mod processor;
 mod proxy;
+mod receivers;
 mod server;
 mod spread;
 mod sqlite_log;
@@ -27,6 +28,7 @@ use stepgate_test_postgres::{Cluster, Settings};
 use crate::{cargo, run};
 
 pub(crate) use archive::archive;
+pub(crate) use receivers::receivers;
 
 /// How the command is called.
 #[derive(Debug)]

@@ -63,6 +63,9 @@ struct EventObject {
     link: Option<LinkObject>,
     #[serde(deserialize_with = "strict::value")]
     payload: Value,
+    /// Files that were written before this was kept have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    position: Option<u64>,
     run_id: Option<RunId>,
     sequence_number: u64,
     session_id: SessionId,
@@ -102,18 +105,32 @@ impl LinkObject {
 
 impl EventObject {
     fn of(linked: &LinkedEvent) -> Self {
-        let Event { event_id, event_type, payload, run_id, sequence_number, session_id, ts } =
-            linked.event.clone();
-        let link = linked.link.map(LinkObject::of);
-        Self { event_id, event_type, link, payload, run_id, sequence_number, session_id, ts }
+        let event = linked.event.clone();
+        Self {
+            event_id: event.event_id,
+            event_type: event.event_type,
+            link: linked.link.map(LinkObject::of),
+            payload: event.payload,
+            position: Some(linked.position).filter(|position| *position > 0),
+            run_id: event.run_id,
+            sequence_number: event.sequence_number,
+            session_id: event.session_id,
+            ts: event.ts,
+        }
     }
 
     fn read(self) -> LinkedEvent {
-        let Self { event_id, event_type, link, payload, run_id, sequence_number, session_id, ts } =
-            self;
-        let event =
-            Event { event_id, event_type, payload, run_id, sequence_number, session_id, ts };
-        LinkedEvent { event, link: link.map(LinkObject::read) }
+        let event = Event {
+            event_id: self.event_id,
+            event_type: self.event_type,
+            payload: self.payload,
+            run_id: self.run_id,
+            sequence_number: self.sequence_number,
+            session_id: self.session_id,
+            ts: self.ts,
+        };
+        let position = self.position.unwrap_or_default();
+        LinkedEvent { position, event, link: self.link.map(LinkObject::read) }
     }
 }
 

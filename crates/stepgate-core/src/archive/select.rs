@@ -1,9 +1,11 @@
 //! Which runs may leave the store, and how they leave it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::file::{self, Archive};
-use crate::archived::{ArchivedCharge, Kept, NamedArchive, RunsArchived, file_name};
+use crate::archived::{
+    ArchivedCharge, ArchivedEvents, Kept, NamedArchive, RunsArchived, file_name,
+};
 use crate::budget::Account;
 use crate::consent_cache::Recorded;
 use crate::decimal::Decimal;
@@ -23,6 +25,8 @@ use crate::verify::run::check;
 pub const RUNS_MAX: usize = 256;
 /// Most bytes of the lines of one archive, unless a single run has more.
 pub const BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long a run stays that would leave as soon as it is over: callers that wait for its end are woken, and then read it.
+const SETTLE_MS: i64 = 1_000;
 /// How often a commit is tried, where others write into the system session at the same time.
 const TRIES_MAX: usize = 16;
 
@@ -84,7 +88,7 @@ impl Age<'_> {
             Self::Before(before) => status.is_final().then_some(before),
             Self::Kept(retention) => {
                 let days = retention.days(status, tool)?;
-                Some(days_before(now, days))
+                Some(days_before(now, days).min(settled_by(now)))
             }
         }
     }
@@ -100,9 +104,15 @@ impl Age<'_> {
     fn latest_cutoff(self, now: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Before(before) => Some(before),
-            Self::Kept(retention) => Some(days_before(now, retention.least_days()?)),
+            Self::Kept(retention) => {
+                Some(days_before(now, retention.least_days()?).min(settled_by(now)))
+            }
         }
     }
+}
+
+fn settled_by(now: Timestamp) -> Timestamp {
+    Timestamp::from_millisecond(now.as_millisecond().saturating_sub(SETTLE_MS))
 }
 
 fn days_before(now: Timestamp, days: u32) -> Timestamp {
@@ -246,18 +256,26 @@ impl Judge<'_> {
 
     /// Whether a run has used a grant that can still be used.
     fn is_counted(&self, dossier: &Dossier) -> bool {
-        let events = dossier.events.iter().map(|linked| &linked.event);
-        let mut uses = events.filter(|event| event.event_type == EventType::GrantUsed);
-        uses.any(|event| {
-            let grant_id = event.payload.get("grant_id").and_then(|id| id.as_str());
-            let grant_id = grant_id.and_then(|id| id.parse::<ArtifactId>().ok());
+        used_grants(dossier).any(|grant_id| {
             let Some(grant_id) = grant_id else { return true };
             let has_ended = |made: &crate::consent_cache::RecordedGrant| {
-                made.grant.expires_at <= self.now || self.consents.revoked.contains_key(&grant_id)
+                made.grant.expires_at <= self.now
+                    || self.consents.revoked.contains_key(&grant_id)
+                    || self.consents.archived.contains(&grant_id)
             };
             !self.consents.grants.get(&grant_id).is_some_and(has_ended)
         })
     }
+}
+
+/// The grants that a run has used; none for one that cannot be read.
+fn used_grants(dossier: &Dossier) -> impl Iterator<Item = Option<ArtifactId>> {
+    let events = dossier.events.iter().map(|linked| &linked.event);
+    let uses = events.filter(|event| event.event_type == EventType::GrantUsed);
+    uses.map(|event| {
+        let grant_id = event.payload.get("grant_id").and_then(|id| id.as_str());
+        grant_id.and_then(|id| id.parse().ok())
+    })
 }
 
 /// Whether a run ended, and its last event happened, before this time.
@@ -272,7 +290,7 @@ fn is_older(dossier: &Dossier, cutoff: Timestamp) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
     /// Its runs have left the store.
-    Gone(NamedArchive),
+    Gone(Box<NamedArchive>),
     /// Nothing has changed: a run got a hold or another event since it was read, or too much was written at the same time.
     Stayed,
 }
@@ -283,11 +301,14 @@ pub enum Left {
 pub async fn leave(gate: &Gate, archive: &Archive) -> Result<Left, Fault> {
     let runs = archive.kept();
     let kept = Kept::of(&runs);
+    let grants: BTreeSet<_> = archive.dossiers.iter().flat_map(used_grants).flatten().collect();
     let archived = RunsArchived {
         charges: charges_of(&archive.dossiers),
+        events: Some(ArchivedEvents::of(&archive.dossiers)),
         file: file_name(archive.archive_id),
         file_bytes: archive.bytes,
         file_digest: archive.digest,
+        grants: grants.into_iter().collect(),
         kept_digest: kept.digest,
         runs: kept.runs,
     };
@@ -311,7 +332,8 @@ pub async fn leave(gate: &Gate, archive: &Archive) -> Result<Left, Fault> {
         match gate.store.archive(commit).await {
             Ok(()) => {
                 let archive_id = archive.archive_id;
-                return Ok(Left::Gone(NamedArchive { archive_id, archived, ts }));
+                let named = NamedArchive { archive_id, archived, ts };
+                return Ok(Left::Gone(Box::new(named)));
             }
             Err(StoreError::State(StateError { code: StateCode::ConcurrentExecution, .. })) => {}
             Err(StoreError::State(_)) => return Ok(Left::Stayed),
@@ -337,7 +359,15 @@ fn charges_of<'a>(dossiers: impl IntoIterator<Item = &'a Dossier>) -> Vec<Archiv
 
 /// The archives that the system session names, oldest first.
 pub async fn named(store: &dyn Store) -> Result<Vec<NamedArchive>, StoreError> {
-    let events = system::events_since(store, &[EventType::RunsArchived], 0).await?;
+    named_since(store, 0).await
+}
+
+/// Those that events after this position name.
+pub async fn named_since(
+    store: &dyn Store,
+    position: u64,
+) -> Result<Vec<NamedArchive>, StoreError> {
+    let events = system::events_since(store, &[EventType::RunsArchived], position).await?;
     let read = |placed: &crate::ports::PlacedEvent| {
         NamedArchive::read(&placed.event).ok_or_else(|| {
             let detail = format!("event {} cannot be read", placed.event.event_id);

@@ -35,7 +35,7 @@ impl Channel {
                 Syslog::new(host, *port, *tls, timeout).map(Self::Syslog)
             }
             ReceiverSettings::File { path, rotate_bytes, keep } => {
-                Ok(Self::File(LogFile::new(path.clone(), *rotate_bytes, *keep)))
+                Ok(Self::File(LogFile::new(path.clone(), *rotate_bytes, *keep, timeout)))
             }
         };
         made.map_err(|why| format!("audit `{name}`: {why}"))

@@ -1,9 +1,10 @@
 //! A stream in a file: one line for each event, synced before the cursor moves. A full file is renamed.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::line::Line;
 use crate::durable::{PRIVATE, sync_names};
@@ -12,17 +13,22 @@ use crate::follow::Trouble;
 /// How much of a file is read at once, from its end on, to find the last whole line.
 const TAIL_BYTES: u64 = 4 * 1024 * 1024;
 
+/// Pause before a file that another program has locked is tried again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// The file of one stream.
 #[derive(Clone)]
 pub(super) struct LogFile {
     path: PathBuf,
     rotate_bytes: u64,
     keep: u32,
+    /// How long it waits for another program that has locked the file.
+    timeout: Duration,
 }
 
 impl LogFile {
-    pub(super) fn new(path: PathBuf, rotate_bytes: u64, keep: u32) -> Self {
-        Self { path, rotate_bytes, keep }
+    pub(super) fn new(path: PathBuf, rotate_bytes: u64, keep: u32, timeout: Duration) -> Self {
+        Self { path, rotate_bytes, keep, timeout }
     }
 
     pub(super) async fn append(&self, lines: &[Line]) -> Result<(), Trouble> {
@@ -66,12 +72,28 @@ impl LogFile {
             let mut options = OpenOptions::new();
             let file =
                 options.read(true).append(true).create(true).mode(PRIVATE).open(&self.path)?;
-            file.lock()?;
+            self.lock(&file)?;
             // While this waited, the other may have renamed the file.
             let (locked, named) = (file.metadata()?, fs::metadata(&self.path));
             let is_same = |it: fs::Metadata| (it.dev(), it.ino()) == (locked.dev(), locked.ino());
             if named.is_ok_and(is_same) {
                 return Ok(file);
+            }
+        }
+    }
+
+    /// Waits for another program that has it, but not for ever: a stream that waits says so.
+    fn lock(&self, file: &File) -> io::Result<()> {
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(()),
+                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                    let why = "another program keeps it locked";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK_AGAIN),
             }
         }
     }

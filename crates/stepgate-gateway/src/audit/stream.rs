@@ -2,33 +2,35 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::warn;
 
 use super::channel::Channel;
+use super::history::{Gap, History, Page};
 use super::line::{Line, Lines};
 use super::settings::{Beginning, StreamSettings};
-use super::{cursor_of, query};
+use super::{BATCH_BYTES_MAX, PAGE, cursor_of};
 use crate::follow::{Follower, Stop, Trouble, pause_after};
-use crate::service::Service;
-
-/// Events per page.
-pub(super) const PAGE: usize = 256;
-/// Most bytes of a batch, if it has more than one event.
-const BATCH_BYTES_MAX: usize = 1024 * 1024;
+use crate::service::{ArchiveSettings, Service};
 
 /// The task of one stream.
 pub(super) struct Stream {
     settings: StreamSettings,
     channel: Channel,
+    history: History,
     lines: Lines,
     follower: Follower,
     /// Sent, and not certain to have arrived.
     uncertain: VecDeque<Sent>,
     /// How often the connection ended since something has certainly arrived.
     breaks: u32,
+    /// How often an archive could not be read since one was.
+    losses: u32,
+    /// Most events that are sent at once: fewer after a try that failed, for a receiver that is slow or takes only so much.
+    batch_max: usize,
 }
 
 /// A batch that was sent.
@@ -41,14 +43,27 @@ struct Sent {
 }
 
 impl Stream {
-    pub(super) fn new(settings: StreamSettings, service: &Service) -> Result<Self, String> {
+    pub(super) fn new(
+        settings: StreamSettings,
+        archives: &ArchiveSettings,
+        service: &Service,
+    ) -> Result<Self, String> {
         let (name, channel) = (&settings.name, Channel::new(&settings)?);
         let follower = Follower::new(cursor_of(name), format!("audit events to {name}"), service);
         if let Some(why) = channel.problem() {
             warn!(stream = name, "audit events to {name} cannot be sent yet: {why}");
         }
-        let lines = Lines::new(settings.format);
-        Ok(Self { channel, lines, follower, settings, uncertain: VecDeque::new(), breaks: 0 })
+        Ok(Self {
+            channel,
+            history: History::new(settings.events.clone(), archives.clone()),
+            lines: Lines::new(settings.format),
+            follower,
+            settings,
+            uncertain: VecDeque::new(),
+            breaks: 0,
+            losses: 0,
+            batch_max: PAGE,
+        })
     }
 
     /// Follows the events until the process shuts down.
@@ -83,18 +98,21 @@ impl Stream {
                 seen = self.follower.cursor.reached;
             }
             let newest = self.follower.newest().await?;
-            let page = self.follower.store.events(query(&self.settings.events, seen)).await?;
-            if let Some(last) = page.last().map(|placed| placed.position) {
-                let lines = self.lines.of(&*self.follower.store, &page).await?;
+            let Some(Page { events, end }) = self.page(seen, newest).await? else { continue };
+            if !events.is_empty() {
+                let lines = self.lines.of(&*self.follower.store, &events).await?;
                 match self.send(&lines).await? {
-                    true => seen = last,
+                    true => seen = end,
                     false => seen = self.follower.cursor.reached,
                 }
             } else {
-                seen = seen.max(newest);
+                seen = end;
                 self.settle().await?;
                 if self.uncertain.is_empty() {
                     self.follower.pass_by(seen).await?;
+                }
+                if end < newest {
+                    continue;
                 }
                 let next = self.uncertain.front().map(|sent| sent.certain_at);
                 let next = next.map_or(Duration::MAX, |at| at.duration_since(Instant::now()));
@@ -103,13 +121,38 @@ impl Stream {
         }
     }
 
+    /// The next events. None where an archive that has some cannot be read: that is tried again, and nothing is skipped.
+    async fn page(&mut self, seen: u64, newest: u64) -> Result<Option<Page>, Stop> {
+        let store = Arc::clone(&self.follower.store);
+        let page = self.history.page(&*store, seen, newest, u64::MAX);
+        match self.follower.unless_leaving(page).await? {
+            Ok(page) => {
+                if std::mem::take(&mut self.losses) > 0 {
+                    self.follower.arrived(0).await?;
+                }
+                Ok(Some(page))
+            }
+            Err(Gap::Store(error)) => Err(error.into()),
+            Err(Gap::Archive(lost)) => {
+                self.pause(&lost.why, self.losses, None).await?;
+                self.losses = self.losses.saturating_add(1);
+                Ok(None)
+            }
+        }
+    }
+
     /// Sends until every line has arrived. False where earlier ones may not have: they are sent again first.
     async fn send(&mut self, lines: &[Line]) -> Result<bool, Stop> {
-        let (mut rest, mut size, mut tries) = (lines, lines.len(), 0);
+        let (mut rest, mut tries, mut has_failed) = (lines, 0, false);
         while let Some(batch) = batches(rest).next() {
-            let batch = batch.get(..size.min(batch.len())).unwrap_or(batch);
+            let batch = batch.get(..self.batch_max.min(batch.len())).unwrap_or(batch);
             self.follower.be_sure().await?;
-            match self.follower.unless_leaving(self.channel.send(batch)).await? {
+            let sent = self.follower.unless_leaving(self.channel.send(batch)).await?;
+            if sent.is_err() {
+                has_failed = true;
+                self.batch_max = (batch.len() / 2).max(1);
+            }
+            match sent {
                 Ok(()) => {
                     self.sent(batch).await?;
                     rest = rest.get(batch.len()..).unwrap_or_default();
@@ -118,7 +161,6 @@ impl Stream {
                 }
                 // It may be too much at once, or one that the receiver does not like.
                 Err(Trouble::Refused(why)) if batch.len() > 1 => {
-                    size = batch.len() / 2;
                     self.follower.failed(&why).await?;
                     continue;
                 }
@@ -130,6 +172,9 @@ impl Stream {
                 self.uncertain.clear();
                 return Ok(false);
             }
+        }
+        if !has_failed {
+            self.batch_max = (self.batch_max * 2).min(PAGE);
         }
         Ok(true)
     }

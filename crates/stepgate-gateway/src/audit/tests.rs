@@ -18,6 +18,8 @@ use super::line::{Level, line};
 use super::syslog::Syslog;
 use super::*;
 
+const TIMEOUT: Duration = Duration::from_secs(10);
+
 fn placed(event_type: EventType, payload: Value) -> PlacedEvent {
     let event = Event {
         event_id: ArtifactId::new(uuid::Uuid::now_v7()),
@@ -116,7 +118,7 @@ fn positions(path: &Path) -> Vec<u64> {
 async fn a_full_file_is_renamed_and_the_oldest_goes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
-    let file = LogFile::new(path.clone(), 1000, 2);
+    let file = LogFile::new(path.clone(), 1000, 2, TIMEOUT);
     for first in (0..40).step_by(5) {
         append(&file, first..first + 5).await;
     }
@@ -130,7 +132,7 @@ async fn a_full_file_is_renamed_and_the_oldest_goes() {
 async fn a_line_that_a_crash_cut_off_is_taken_away_before_the_next() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
-    let file = LogFile::new(path.clone(), 10_000, 2);
+    let file = LogFile::new(path.clone(), 10_000, 2, TIMEOUT);
     append(&file, [1, 2]).await;
     let mut bytes = fs::read(&path).unwrap();
     bytes.extend_from_slice(b"cut off");
@@ -143,7 +145,7 @@ async fn a_line_that_a_crash_cut_off_is_taken_away_before_the_next() {
 async fn a_very_long_line_that_a_crash_cut_off_is_taken_away_as_a_whole() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
-    let file = LogFile::new(path.clone(), u64::MAX, 2);
+    let file = LogFile::new(path.clone(), u64::MAX, 2, TIMEOUT);
     append(&file, [1]).await;
     let mut bytes = fs::read(&path).unwrap();
     bytes.resize(bytes.len() + 9 * 1024 * 1024, b'x');
@@ -159,7 +161,7 @@ async fn what_another_process_is_writing_is_not_taken_for_a_line_that_was_cut_of
     let mut other = fs::File::create(&path).unwrap();
     other.lock().unwrap();
     other.write_all(b"0000").unwrap();
-    let file = LogFile::new(path.clone(), 10_000, 2);
+    let file = LogFile::new(path.clone(), 10_000, 2, TIMEOUT);
     let writing = tokio::spawn(async move { append(&file, [2]).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!writing.is_finished(), "it does not wait for the other");
@@ -169,12 +171,26 @@ async fn what_another_process_is_writing_is_not_taken_for_a_line_that_was_cut_of
     assert_eq!(positions(&path), [1, 2]);
 }
 
+#[tokio::test]
+async fn a_file_that_another_process_keeps_locked_is_an_error_after_a_while() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let other = fs::File::create(&path).unwrap();
+    other.lock().unwrap();
+    let file = LogFile::new(path.clone(), 10_000, 2, Duration::from_millis(50));
+    let trouble = file.append(&[sized(1, 9)]).await.unwrap_err();
+    assert!(trouble.why().contains("another program keeps it locked"));
+    drop(other);
+    append(&file, [1]).await;
+    assert_eq!(positions(&path), [1]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_that_write_and_rename_the_same_file_lose_no_line() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
     let write = |first: u64| {
-        let file = LogFile::new(path.clone(), 1000, 1000);
+        let file = LogFile::new(path.clone(), 1000, 1000, TIMEOUT);
         async move {
             for position in first..first + 100 {
                 append(&file, [position]).await;
@@ -211,7 +227,7 @@ async fn a_syslog_server_that_breaks_the_connection_may_not_have_everything() {
 #[tokio::test]
 async fn what_is_no_file_is_an_error_and_not_a_wait() {
     let directory = tempfile::tempdir().unwrap();
-    let file = LogFile::new(directory.path().to_owned(), 10_000, 2);
+    let file = LogFile::new(directory.path().to_owned(), 10_000, 2, TIMEOUT);
     let trouble = file.append(&[sized(1, 9)]).await.unwrap_err();
     assert!(trouble.why().contains("it is not a file"));
 }

@@ -100,7 +100,7 @@ impl Service {
             after = Some(batch.last);
             if !batch.is_empty() {
                 match archive(&self.gate, control, batch).await? {
-                    Left::Gone(named) => archived.archives.push(named),
+                    Left::Gone(named) => archived.archives.push(*named),
                     Left::Stayed => archived.given_up += 1,
                 }
             }

@@ -17,7 +17,7 @@ use stepgate_core::step::Settlement;
 
 use super::form::Sent;
 use super::{Trouble, Visit, html};
-use crate::runs::Settled;
+use crate::runs::{Settled, file_of};
 use crate::{App, Id, Problem};
 use view::RunPage;
 
@@ -110,8 +110,16 @@ async fn dossier(app: &App, id: Result<Id<RunId>, Problem>) -> Result<Dossier, T
     let Ok(Id(run_id)) = id else { return Err(Trouble::no_such("run")) };
     match app.service.gate.store.dossier(run_id).await {
         Ok(Some(dossier)) => Ok(dossier),
-        Ok(None) => Err(Trouble::no_such("run")),
+        Ok(None) => Err(absent(app, run_id).await?),
         Err(StoreError::State(error)) => Err(Trouble::does_not_verify(&error)),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Why there is no such run.
+async fn absent(app: &App, run_id: RunId) -> Result<Trouble, StoreError> {
+    let Some(kept) = app.service.gate.store.archived_run(run_id).await? else {
+        return Ok(Trouble::no_such("run"));
+    };
+    Ok(Trouble::archived(file_of(app, kept.archive_id).await?.as_deref()))
 }

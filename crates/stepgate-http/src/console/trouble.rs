@@ -46,6 +46,14 @@ impl Trouble {
         Self::new(StatusCode::NOT_FOUND, "There is no such page", words)
     }
 
+    /// A run that has left the store for an archive.
+    pub(super) fn archived(file: Option<&str>) -> Self {
+        let file = file.map(|file| format!(" `{file}`")).unwrap_or_default();
+        let words =
+            format!("This run has left the store. Its archive{file} has everything about it.");
+        Self::new(StatusCode::GONE, "This run is archived", words)
+    }
+
     /// A run whose journal was changed.
     pub(super) fn does_not_verify(error: &StateError) -> Self {
         let words = format!(

@@ -141,10 +141,11 @@ impl Data {
     fn append_event(&mut self, event: &Event, link: Option<Link>) {
         self.events.insert(event.event_id, self.history.len());
         self.history.push(event.clone());
-        let linked = LinkedEvent { event: event.clone(), link };
+        let position = number(self.history.len());
+        let linked = LinkedEvent { position, event: event.clone(), link };
         match event.run_id.and_then(|run_id| self.runs.get_mut(&run_id)) {
             Some(dossier) => dossier.events.push(linked),
-            None => self.loose.push((number(self.history.len()), linked)),
+            None => self.loose.push((position, linked)),
         }
     }
 

@@ -113,9 +113,14 @@ fn open_body(commit: &StepCommit, run: &Run) -> Digest {
     )
 }
 
+/// The position of a desk's first event after those that opened its two sessions.
+const FIRST: u64 = 3;
+
+/// The events of the first commits of a desk.
 fn covered(commits: &[&StepCommit]) -> Vec<LinkedEvent> {
     let events = commits.iter().flat_map(|commit| commit.events.clone());
-    events.map(|event| LinkedEvent { event, link: None }).collect()
+    let placed = events.zip(FIRST..);
+    placed.map(|(event, position)| LinkedEvent { position, event, link: None }).collect()
 }
 
 async fn a_step_reads_back_as_it_was_committed(desk: Desk) {
@@ -167,7 +172,8 @@ async fn a_step_that_pauses_reads_back_as_it_was_committed(desk: Desk) {
     let mut events = covered(&[&pausing]);
     for event in &granting.events {
         let link = chain.expect(LinkKind::Event, Some(step.id()), Digest::of(event));
-        events.push(LinkedEvent { event: event.clone(), link: Some(link) });
+        let position = FIRST + events.len() as u64;
+        events.push(LinkedEvent { position, event: event.clone(), link: Some(link) });
     }
     assert_eq!(granted.events, events);
 
@@ -584,7 +590,7 @@ async fn events_of_no_run_are_loose(desk: Desk) {
     let loose = desk.store.loose_events().await.unwrap();
     assert_eq!(loose.len(), 3);
     let mut head = Head::EMPTY;
-    for LinkedEvent { event, link } in &loose {
+    for LinkedEvent { position: _, event, link } in &loose {
         let body = Digest::of(event);
         let expected = Link::after(&head, desk.system, LinkKind::Event, None, body);
         assert_eq!(*link, Some(expected));
@@ -604,7 +610,8 @@ async fn an_event_about_a_run_is_in_its_dossier_whatever_its_session(desk: Desk)
     let run_id = Some(step.id());
     let link = Link::after(&system.head, desk.system, LinkKind::Event, run_id, Digest::of(&late));
     let dossier = desk.store.dossier(step.id()).await.unwrap().unwrap();
-    let expected = LinkedEvent { event: late, link: Some(link) };
+    let position = desk.store.last_position().await.unwrap();
+    let expected = LinkedEvent { position, event: late, link: Some(link) };
     assert_eq!(dossier.events.last(), Some(&expected));
     assert_eq!(desk.store.loose_events().await.unwrap().len(), 2);
 }

@@ -1,5 +1,7 @@
 //! `stepgate audit`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
@@ -18,7 +20,8 @@ Examples:
   stepgate audit export | jq 'select(.event_type == \"login_refused\")'
 
 The position of an event is `position` in a line of format json, and `metadata.sequence` in one of \
-format ocsf.")]
+format ocsf. Where the file of an archive is missing, all other events are written, the archive and the \
+number of its events are named, and the command fails.")]
     Export {
         #[command(flatten)]
         positions: Positions,
@@ -32,7 +35,9 @@ Examples:
   stepgate audit send siem --from 1042 --to 2000
   stepgate audit send siem
 
-It stops at the first events that do not arrive, and says from which position to go on.")]
+It stops at the first events that do not arrive, and says from which position to go on. Where the file \
+of an archive is missing, all other events are sent, the archive and the number of its events are named, \
+and the command fails.")]
     Send {
         /// The stream.
         #[arg(value_name = "NAME")]
@@ -42,7 +47,7 @@ It stops at the first events that do not arrive, and says from which position to
     },
 }
 
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Positions {
     /// The position of the first event; the beginning otherwise.
     #[arg(long, value_name = "POSITION", default_value_t = 1, hide_default_value = true)]
@@ -50,6 +55,10 @@ pub(crate) struct Positions {
     /// The position of the last event; the newest otherwise.
     #[arg(long, value_name = "POSITION")]
     pub(crate) to: Option<u64>,
+    /// Where the archives' files are, instead of the directory of the configuration: events of runs that have left the
+    /// store are read from there.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) archives: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -67,7 +67,7 @@ impl Gateway {
         door.take_up(&held.recovered.finished).await?;
         service.begin();
         notify::begin(receivers, &service).map_err(anyhow::Error::msg)?;
-        audit::begin(streams, &service).map_err(anyhow::Error::msg)?;
+        audit::begin(streams, &held.control.archives, &service).map_err(anyhow::Error::msg)?;
         if let Some(agent) = app.agent.get() {
             tokio::spawn(turns::keep_taking_up(Arc::clone(agent)));
         }

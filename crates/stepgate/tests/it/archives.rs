@@ -10,12 +10,13 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::binary::{Place, command, finish};
+use crate::console::{log_in, page};
 use crate::http_client::{Gateway, PATIENCE, proposal};
 use crate::nodes::House;
 use crate::scene::until;
 
 /// Variables with which every run is archived as soon as it is over.
-fn at_once() -> Vec<(&'static str, OsString)> {
+pub(crate) fn at_once() -> Vec<(&'static str, OsString)> {
     let days = ["OK", "ERROR", "TIMEOUT", "DENIED"].map(|kind| match kind {
         "OK" => "STEPGATE_RETENTION_OK_DAYS",
         "ERROR" => "STEPGATE_RETENTION_ERROR_DAYS",
@@ -27,7 +28,7 @@ fn at_once() -> Vec<(&'static str, OsString)> {
     variables
 }
 
-fn files(place: &Place) -> Vec<PathBuf> {
+pub(crate) fn files(place: &Place) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(place.path().join("archives")) else { return Vec::new() };
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.to_str().unwrap().ends_with(".archive.jsonl"));
@@ -125,6 +126,9 @@ fn an_archived_run_says_where_it_is_and_its_key_never_acts_again() {
         assert!(seen.body.contains("RUN_ARCHIVED") && seen.body.contains(&file), "{seen:?}");
         let seen = gateway.send("GET", &path, &gateway.agent, "");
         assert!(seen.status == 410 && !seen.body.contains(&file), "{seen:?}");
+        let (_, cookie) = log_in(&gateway, &gateway.operator, "/");
+        let seen = page(&gateway, &format!("/runs/{run_id}"), &cookie);
+        assert!(seen.status == 410 && seen.body.contains(&file), "{seen:?}");
         let file = place.path().join("sandbox/0.txt");
         fs::remove_file(&file).unwrap();
         let again = gateway.propose(body);

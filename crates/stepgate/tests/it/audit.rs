@@ -1,5 +1,6 @@
 //! The audit stream out: a gateway as a process of its own, real receivers, and receivers that are down, slow or lie.
 
+mod archived;
 mod syslog;
 
 use std::collections::BTreeSet;
@@ -245,6 +246,23 @@ fn receivers_that_are_down_slow_or_lie_slow_no_step_and_miss_nothing_afterwards(
     for name in ["down", "slow", "small", "partial", "liar", "blocked"] {
         until_within(patience, name, || waiting(&place, name) == (0, Value::Null));
     }
+}
+
+#[test]
+fn a_receiver_that_is_too_slow_for_many_events_at_once_gets_fewer() {
+    let (place, sink) = (Place::new(), Sink::start());
+    sink.answer(503);
+    let url = format!("url = \"http://{}/in\"\ntimeout_ms = 1000", sink.address);
+    configure(&place, &stream("slow", "webhook", &url));
+    let gateway = Gateway::start(&place);
+    (0..60).for_each(|_| think(&gateway));
+    let all = exported(&place);
+    // All of them together would take several times the timeout.
+    sink.take_per_kib(Duration::from_millis(100));
+    sink.answer(200);
+    let patience = Duration::from_secs(60);
+    until_within(patience, "all have arrived", || waiting(&place, "slow") == (0, Value::Null));
+    assert!(is_whole(&taken(&sink), &all));
 }
 
 #[test]

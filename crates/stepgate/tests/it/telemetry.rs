@@ -1,7 +1,8 @@
 //! OpenTelemetry: what a collector gets of a gateway, read with the official types; and a collector that is down, slow or
 //! lying.
 
-mod grpc;
+mod collector;
+mod ways;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,6 +20,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
 use serde_json::{Value, json};
 
+use crate::binary::Place;
 use crate::deploy::free_address;
 use crate::gate::proposal;
 use crate::http_client::{Gateway, exchange, request};
@@ -35,7 +37,11 @@ fn traceparent() -> String {
 
 /// A scene whose gateway sends to this collector.
 fn scene(endpoint: &str, more: &str) -> Scene {
-    let scene = Scene::new("");
+    scene_at(Place::new(), endpoint, more)
+}
+
+fn scene_at(place: Place, endpoint: &str, more: &str) -> Scene {
+    let scene = Scene::at(place, "", &[]);
     let file = scene.place.path().join("stepgate.toml");
     let mut file = fs::OpenOptions::new().append(true).open(file).unwrap();
     writeln!(file, "[otlp]\nendpoint = \"{endpoint}\"\nmetrics_interval_ms = 200\n{more}").unwrap();
@@ -144,6 +150,33 @@ fn a_step_is_one_trace_from_the_callers_request_to_the_tool_and_back() {
     assert!(all.iter().all(|request| !request.body.contains("a-secret-thought")));
 }
 
+/// Whether a log line of the request, with its trace, is among these messages.
+fn has_line(messages: Vec<Vec<u8>>) -> bool {
+    messages.into_iter().any(|bytes| {
+        let request = ExportLogsServiceRequest::decode(bytes.as_slice()).unwrap();
+        let scopes = request.resource_logs.into_iter().flat_map(|it| it.scope_logs);
+        let mut lines = scopes.flat_map(|scope| scope.log_records);
+        lines.any(|line| {
+            let text = line.body.and_then(|body| body.value);
+            let is_line = matches!(text, Some(Any::StringValue(text)) if text.starts_with("POST /v1/steps 200"));
+            is_line && hex(&line.trace_id) == TRACE
+        })
+    })
+}
+
+/// Whether the count of steps is among these messages.
+fn has_steps(messages: Vec<Vec<u8>>) -> bool {
+    messages.into_iter().any(|bytes| {
+        let request = ExportMetricsServiceRequest::decode(bytes.as_slice()).unwrap();
+        let scopes = request.resource_metrics.into_iter().flat_map(|it| it.scope_metrics);
+        let mut metrics = scopes.flat_map(|scope| scope.metrics);
+        metrics.any(|metric| {
+            let is_sum = matches!(&metric.data, Some(Data::Sum(sum)) if sum.is_monotonic && sum.data_points.len() == 1);
+            metric.name == "stepgate_steps" && is_sum
+        })
+    })
+}
+
 #[test]
 fn log_lines_and_metrics_come_too_and_a_line_has_its_trace() {
     let collector = Sink::start();
@@ -152,29 +185,8 @@ fn log_lines_and_metrics_come_too_and_a_line_has_its_trace() {
     fs::write(scene.place.path().join("otlp.key"), "Bearer of-the-collector\n").unwrap();
     let gateway = Gateway::start(&scene.place);
     look(&gateway, &[("traceparent", &traceparent())]);
-    until("the line of the request", || {
-        messages(&collector, "/v1/logs").into_iter().any(|bytes| {
-            let request = ExportLogsServiceRequest::decode(bytes.as_slice()).unwrap();
-            let scopes = request.resource_logs.into_iter().flat_map(|it| it.scope_logs);
-            let mut lines = scopes.flat_map(|scope| scope.log_records);
-            lines.any(|line| {
-                let text = line.body.and_then(|body| body.value);
-                let is_line = matches!(text, Some(Any::StringValue(text)) if text.starts_with("POST /v1/steps 200"));
-                is_line && hex(&line.trace_id) == TRACE
-            })
-        })
-    });
-    until("the count of steps", || {
-        messages(&collector, "/v1/metrics").into_iter().any(|bytes| {
-            let request = ExportMetricsServiceRequest::decode(bytes.as_slice()).unwrap();
-            let scopes = request.resource_metrics.into_iter().flat_map(|it| it.scope_metrics);
-            let mut metrics = scopes.flat_map(|scope| scope.metrics);
-            metrics.any(|metric| {
-                let is_sum = matches!(&metric.data, Some(Data::Sum(sum)) if sum.is_monotonic && sum.data_points.len() == 1);
-                metric.name == "stepgate_steps" && is_sum
-            })
-        })
-    });
+    until("the line of the request", || has_line(messages(&collector, "/v1/logs")));
+    until("the count of steps", || has_steps(messages(&collector, "/v1/metrics")));
     let mut requests = collector.requests().into_iter();
     assert!(requests.all(|it| it.header("authorization") == "Bearer of-the-collector"));
 }

@@ -6,12 +6,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// What is read; small, so that the step is the cost and not the file.
 pub(super) const CONTENT: &str = "The quick brown fox jumps over the lazy dog.\n";
+
+/// How long a node may take to end.
+const STOP_MAX: Duration = Duration::from_secs(60);
 
 /// Who is asked before a step is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,12 +53,23 @@ impl Node {
         store: Option<&str>,
         policy: Policy,
     ) -> anyhow::Result<Self> {
+        Self::start_with(stepgate, data, store, policy, "")
+    }
+
+    /// The same, with these lines in its configuration.
+    pub(super) fn start_with(
+        stepgate: &Path,
+        data: &Path,
+        store: Option<&str>,
+        policy: Policy,
+        more: &str,
+    ) -> anyhow::Result<Self> {
         fs::create_dir_all(data.join("policies"))?;
         fs::create_dir_all(data.join("sandbox"))?;
         fs::write(data.join("sandbox/read.txt"), CONTENT)?;
         fs::write(data.join("policies/all.cedar"), policy.text())?;
         let limits = "[serve]\nrequests_per_second_max = 1000000\nrequests_burst_max = 1000000\n";
-        fs::write(data.join("stepgate.toml"), limits)?;
+        fs::write(data.join("stepgate.toml"), [limits, more].concat())?;
         let mut serve = Command::new(stepgate);
         serve.env_clear().arg("--data").arg(data);
         if let Some(url) = store {
@@ -89,7 +104,14 @@ impl Node {
     /// Stops it in an orderly way: it gives its lease back, and closes its connections.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;
-        let status = self.child.wait()?;
+        let asked = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            ensure!(asked.elapsed() < STOP_MAX, "a node does not end");
+            thread::sleep(Duration::from_millis(20));
+        };
         ensure!(status.success(), "a node ended with {status}");
         Ok(())
     }

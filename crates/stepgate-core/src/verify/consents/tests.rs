@@ -8,6 +8,7 @@ use crate::time::Timestamp;
 #[test]
 fn a_run_has_used_a_grant_where_any_of_its_events_says_so() {
     let event = |event_type: &EventType| LinkedEvent {
+        position: 1,
         event: Event {
             event_id: "01893b6e-7a00-7000-8000-000000000001".parse().unwrap(),
             event_type: *event_type,

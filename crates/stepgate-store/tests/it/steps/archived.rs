@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use stepgate_core::archive::ArchivedEvents;
 use stepgate_core::archive::file::Archive;
 use stepgate_core::archive::select::{Age, Batch, Left, Retention, Stay, leave, named, next};
 use stepgate_core::attention::{self, Kind, Reading};
@@ -10,7 +11,7 @@ use stepgate_core::consent::{self, NewGrant};
 use stepgate_core::event::EventType;
 use stepgate_core::event::payload::RunNeedsPerson;
 use stepgate_core::hold::{self, HoldOrder, HoldTarget, Made};
-use stepgate_core::ports::{RunQuery, Store};
+use stepgate_core::ports::{EventQuery, PlacedEvent, RunQuery, Store};
 use stepgate_core::verify::{ArchiveFiles, Report, SavedHead, verify_with};
 
 use super::*;
@@ -48,6 +49,7 @@ over_every_engine! {
     a_run_that_goes_on_after_the_file_stays,
     young_unread_and_open_runs_stay,
     lists_go_on_from_an_archived_run,
+    events_keep_their_positions_in_the_files_of_archives,
     a_file_that_is_changed_swapped_or_gone_shows,
 }
 
@@ -332,6 +334,40 @@ async fn lists_go_on_from_an_archived_run(stage: Stage) {
     assert_eq!(events, []);
 }
 
+async fn events_keep_their_positions_in_the_files_of_archives(stage: Stage) {
+    let placed = async |stage: &Stage| {
+        let query = EventQuery { limit: usize::MAX, ..EventQuery::default() };
+        stage.store().events(query).await.unwrap()
+    };
+    stage.a_day().await;
+    stage.a_month_later().await;
+    let before = placed(&stage).await;
+    let mut shelf = Shelf::default();
+    stage.archive(&mut shelf).await;
+    verdict_is(stage.read(20).await, Outcome::Success);
+    stage.later(100);
+    verdict_is(stage.read(21).await, Outcome::Success);
+    stage.archive(&mut shelf).await;
+
+    let mut all = placed(&stage).await;
+    assert!(all.len() < before.len());
+    for archive in named(stage.store()).await.unwrap() {
+        let dossiers = shelf.read(&archive.archived.file).unwrap().unwrap().dossiers;
+        let events = dossiers.into_iter().flat_map(|dossier| dossier.events);
+        let events = events.map(|it| PlacedEvent { position: it.position, event: it.event });
+        let mut events: Vec<_> = events.collect();
+        events.sort_by_key(|placed| placed.position);
+        let ends = [&events[0], &events[events.len() - 1]].map(|placed| placed.position);
+        let span = ArchivedEvents { count: events.len() as u64, first: ends[0], last: ends[1] };
+        assert_eq!(archive.archived.events, Some(span));
+        all.extend(events);
+    }
+    all.sort_by_key(|placed| placed.position);
+    let positions: Vec<_> = all.iter().map(|placed| placed.position).collect();
+    assert_eq!(positions, (1..=all.len() as u64).collect::<Vec<_>>());
+    assert_eq!(all[..before.len()], before);
+}
+
 async fn a_file_that_is_changed_swapped_or_gone_shows(stage: Stage) {
     stage.read(1).await.unwrap();
     stage.a_month_later().await;
@@ -387,6 +423,44 @@ async fn a_run_that_used_a_grant_stays_while_the_grant_is_good() {
         let age = Age::Kept(&retention);
         next(stage.store(), age, &[], stage.gate.world.now(), None, &mut stay).await.unwrap();
         assert_eq!(stay, Stay { granted, ..Stay::default() });
+    }
+}
+
+#[tokio::test]
+async fn a_grant_whose_uses_are_archived_permits_nothing_when_the_clock_is_set_back() {
+    let stage = Stage::new(StopAt::Never).asks();
+    let asked = stage.delete(1).await.unwrap();
+    stage.grant(&asked).await.unwrap();
+    let new = NewGrant {
+        approval_id: asked.approval_id().unwrap(),
+        args: BTreeMap::new(),
+        uses_max: 2,
+        life_ms: 3 * 60 * 60 * 1000,
+        note: None,
+    };
+    consent::create_grant(&stage.gate, &operator(), new).await.unwrap();
+    verdict_is(stage.delete(2).await, Outcome::Success);
+    let now_ms = stage.clock.now_ms.load(Ordering::SeqCst);
+    stage.a_month_later().await;
+    assert!(stage.archive(&mut Shelf::default()).await >= 2);
+    stage.clock.now_ms.store(now_ms, Ordering::SeqCst);
+    stage.rule.0.lock().unwrap().verdict = PolicyVerdict::RequireApproval("ask".into());
+    let answer = stage.delete(3).await.unwrap();
+    assert!(answer.approval_id().is_some(), "no person is asked: {}", answer.body());
+    stage.verifies().await;
+}
+
+#[tokio::test]
+async fn a_run_that_has_just_ended_stays_for_those_who_wait_for_it() {
+    let stage = Stage::new(StopAt::Never);
+    stage.read(1).await.unwrap();
+    stage.read(2).await.unwrap();
+    let retention = Retention { ok_days: Some(0), ..Retention::default() };
+    for (later_ms, is_empty) in [(0, true), (500, true), (600, false)] {
+        stage.clock.now_ms.fetch_add(later_ms, Ordering::SeqCst);
+        let (age, now) = (Age::Kept(&retention), stage.gate.world.now());
+        let batch = next(stage.store(), age, &[], now, None, &mut Stay::default()).await.unwrap();
+        assert_eq!(batch.is_none_or(|batch| batch.is_empty()), is_empty, "{later_ms}");
     }
 }
 

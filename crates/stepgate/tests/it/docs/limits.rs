@@ -53,7 +53,7 @@ const CONSTANTS: [(&str, &str, &[&str]); 77] = [
     ),
     (
         "events, and bytes, that an audit stream sends at once",
-        "stepgate-gateway/src/audit/stream.rs",
+        "stepgate-gateway/src/audit.rs",
         &["PAGE", "BATCH_BYTES_MAX"],
     ),
     (

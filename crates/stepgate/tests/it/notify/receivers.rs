@@ -37,6 +37,8 @@ struct State {
     requests: Vec<Request>,
     status: u16,
     delay: Duration,
+    /// What each kilobyte of a request adds to that.
+    delay_per_kib: Duration,
     /// The answer's body.
     says: &'static str,
     /// Longer requests are refused with 413.
@@ -61,6 +63,7 @@ impl Sink {
             requests: Vec::new(),
             status: 200,
             delay: Duration::ZERO,
+            delay_per_kib: Duration::ZERO,
             says: "",
             longest: usize::MAX,
         };
@@ -94,6 +97,10 @@ impl Sink {
     pub(crate) fn answer_after(&self, delay: Duration) {
         self.state.lock().unwrap().delay = delay;
     }
+
+    pub(crate) fn take_per_kib(&self, delay: Duration) {
+        self.state.lock().unwrap().delay_per_kib = delay;
+    }
 }
 
 fn answer(stream: TcpStream, state: &Mutex<State>) -> Option<()> {
@@ -116,7 +123,8 @@ fn answer(stream: TcpStream, state: &Mutex<State>) -> Option<()> {
         let mut state = state.lock().unwrap();
         let status = if length <= state.longest { state.status } else { 413 };
         state.requests.push(Request { path, headers, body: text, bytes: body, status });
-        (status, state.delay, state.says)
+        let kib = u32::try_from(length / 1024).unwrap();
+        (status, state.delay + state.delay_per_kib * kib, state.says)
     };
     std::thread::sleep(delay);
     let length = says.len();
