@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::digest::Digest;
 use crate::ids::PrincipalId;
 use crate::json::Map;
-use crate::ports::{Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
+use crate::ports::{Policy, PolicyDecision, PolicyErasable, PolicyRequest, PolicyVerdict};
 
 /// Permits the core actions. Its digest is the digest of this sentence.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +31,7 @@ impl Policy for BuiltInRule {
             detail: None,
             defaults: Map::new(),
             due: Vec::new(),
+            erasable: PolicyErasable::default(),
         }
     }
 

@@ -30,7 +30,9 @@ pub use crate::verdict::PolicyAnswer;
 pub use acting::{
     Dispatch, Effect, Executor, Failed, Hold, NoToolServers, Prepared, Said, Sending, ToolServers,
 };
-pub use deciding::{ApprovalNeed, Payer, Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
+pub use deciding::{
+    ApprovalNeed, Payer, Policy, PolicyDecision, PolicyErasable, PolicyRequest, PolicyVerdict,
+};
 pub use storing::{
     Alone, Approvals, Archives, Audits, Budgets, Cursors, Erasables, Events, Journals, Locks,
     Nodes, Runs, Sessions, Store, Writes,
