@@ -22,7 +22,7 @@ pub(crate) enum Cause {
     OtherType,
     /// A member that the schema allows without naming it.
     NotInSchema,
-    /// The configuration redacts it.
+    /// The configuration redacts it, or it is erasable.
     Redacted,
     /// Nested deeper than `ARGS_DEPTH_MAX`.
     TooDeep,
@@ -44,7 +44,7 @@ impl Cause {
             Self::Untyped => "of several types, or of none, in the tool's schema",
             Self::OtherType => "not of the type in the tool's schema",
             Self::NotInSchema => "not named in the tool's schema",
-            Self::Redacted => "redacted",
+            Self::Redacted => "redacted or erasable",
             Self::TooDeep => "nested too deep",
             Self::TooMany => "beyond the number of arguments that policies see",
             Self::UnclearDefault => "omitted, and its default is unclear in the tool's schema",
