@@ -1,10 +1,12 @@
 //! Past decisions of a policy, so that another policy can be asked the same questions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::action::Action;
 use crate::call::{Call, ServerCall, exceeds};
+use crate::erasable::ErasableStored;
+use crate::event::{EventType, payload};
 use crate::facts::Facts;
 use crate::ids::{PrincipalId, RunId};
 use crate::journal::artifact::{DecisionMeta, Invocation, Verdict};
@@ -124,7 +126,7 @@ pub fn past_decision(
         (None, Some(_) | None) => return Ok(None),
     };
     let DecisionMeta { policies, defaults, facts, .. } = meta;
-    let call = call_of(tools, &request.proposal, defaults.as_ref())
+    let call = call_of(tools, &request.proposal, defaults.as_ref(), &erasable_of(dossier))
         .ok_or_else(|| StateError::checksum("the journal's request is no call"))?;
     let (run_id, principal_id) = (dossier.run.arrival.run_id, request.agent_id);
     let facts = facts.map(|facts| *facts).unwrap_or_default();
@@ -150,11 +152,20 @@ fn has_default_target(call: &Call, defaults: Option<&Value>) -> bool {
     })
 }
 
+/// The arguments that were erasable when the proposal came.
+fn erasable_of(dossier: &Dossier) -> BTreeSet<String> {
+    let events = dossier.events.iter().map(|linked| &linked.event);
+    let mut stored = events.filter(|event| event.event_type == EventType::ErasableStored);
+    let stored = stored.find_map(|event| payload::read::<ErasableStored>(&event.payload).ok());
+    stored.map(|stored| stored.arguments).unwrap_or_default()
+}
+
 /// The call in a journal, in its stored form.
 fn call_of(
     tools: &dyn ToolServers,
     invocation: &Invocation,
     defaults: Option<&Value>,
+    erasable: &BTreeSet<String>,
 ) -> Option<Call> {
     let mut args = invocation.args.clone();
     for (place, default) in defaults.and_then(Value::as_object).into_iter().flatten() {
@@ -167,6 +178,7 @@ fn call_of(
         None => {
             let name = ToolName::parse(&name).ok()?;
             let tool = tools.tool(&name).unwrap_or_else(|| Arc::new(Tool::gone(name)));
+            let tool = Arc::new(tool.redacting(erasable));
             Some(Call::Server(ServerCall { tool, args: args.clone() }))
         }
     }

@@ -7,7 +7,9 @@ use crate::call::Call;
 use crate::digest::Digest;
 use crate::ids::PrincipalId;
 use crate::json::Map;
-use crate::ports::{Policy, PolicyDecision, PolicyRequest, PolicyVerdict, Prospect};
+use crate::ports::{
+    Policy, PolicyDecision, PolicyErasable, PolicyRequest, PolicyVerdict, Prospect,
+};
 
 /// Permits the core actions. Its digest is the digest of this sentence.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +33,7 @@ impl Policy for BuiltInRule {
             detail: None,
             defaults: Map::new(),
             due: Vec::new(),
+            erasable: PolicyErasable::default(),
         }
     }
 

@@ -31,7 +31,8 @@ pub use acting::{
     Dispatch, Effect, Executor, Failed, Hold, NoToolServers, Prepared, Said, Sending, ToolServers,
 };
 pub use deciding::{
-    ApprovalNeed, Payer, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, Prospect,
+    ApprovalNeed, Payer, Policy, PolicyDecision, PolicyErasable, PolicyRequest, PolicyVerdict,
+    Prospect,
 };
 pub use storing::{
     Alone, Approvals, Archives, Audits, Budgets, Cursors, Erasables, Events, Journals, Locks,

@@ -94,18 +94,38 @@ pub async fn run_as(gate: &Gate, run_id: RunId, submission: Submission) -> Resul
     released(gate, run_id, answer).await
 }
 
-/// The phases in order. `?` leaves the attempt, never the step: every failure reaches RECORD and RESPOND.
+/// How often a proposal is read, where the policies that decide on it are replaced each time.
+const READINGS_MAX: usize = 8;
+
+/// The phases in order, as far as they come. What is erasable is what the policies say that decide: where they were replaced
+/// after the proposal was read, and would keep more of it apart, it is read again.
 async fn attempt(
     gate: &Gate,
     trail: &mut Trail,
     context: Result<StepContext, Failure>,
 ) -> Result<ExecutionResult, Stop> {
-    let object = p2_parse::parse(gate, context?)?;
+    let context = context?;
+    for _ in 1..READINGS_MAX {
+        match attempt_once(gate, trail, context.clone()).await {
+            Err(Stop::Reread) => trail.begin_again(),
+            ended => return ended,
+        }
+    }
+    attempt_once(gate, trail, context).await
+}
+
+/// The phases in order. `?` leaves the attempt, never the step: every failure reaches RECORD and RESPOND.
+async fn attempt_once(
+    gate: &Gate,
+    trail: &mut Trail,
+    context: StepContext,
+) -> Result<ExecutionResult, Stop> {
+    let object = p2_parse::parse(gate, context)?;
     let proposal = p3_validate_schema::validate_schema(gate, trail, object)?;
     let action = p4_validate_action::validate_action(gate, proposal)?;
     let args = p5_validate_args::validate_args(trail, action)?;
     trail.note_erasable(gate);
-    p5_validate_args::claim_key(gate, &args).await?;
+    p5_validate_args::claim_key(gate, trail, &args).await?;
     let request = p6_authorize::authorize(gate, trail, args).await?;
     p7_execute::execute(gate, trail, request).await
 }
@@ -349,7 +369,7 @@ async fn concluded(
             Err(Stop::Failure(failure)) => Err(Stop::Failure(failure)),
             Err(Stop::KeyTaken { key, asked }) => {
                 trail.forget_journal();
-                Err(p5_validate_args::known(gate, &key, asked).await?)
+                Err(p5_validate_args::known(gate, &mut trail, &key, asked).await?)
             }
             Err(Stop::Known(run_id)) => match p9_respond::recalled(gate, run_id).await? {
                 Some(answer) => return Ok(answer),
@@ -357,6 +377,10 @@ async fn concluded(
             },
             Err(Stop::Paused(approval_id)) => return Ok(p9_respond::paused(&trail, approval_id)),
             Err(Stop::InDoubt) => return Ok(p9_respond::in_doubt(&trail)),
+            Err(Stop::Reread) => {
+                let why = "the policies are being replaced again and again";
+                return Err(StoreError::Unavailable(why.to_owned()).into());
+            }
             Err(Stop::Fault(fault)) => {
                 // Another node that took the run over may be waiting for this hold, so it is dropped.
                 if !fault.is_taken_over() {
@@ -393,6 +417,9 @@ enum Stop {
     Failure(Failure),
     /// Another step bound the key while this one was deciding.
     KeyTaken { key: IdempotencyKey, asked: Digest },
+    /// The policies that decided would keep more of the proposal apart than those that were in force when it was read.
+    /// Nothing is durable.
+    Reread,
     /// The proposal is known already: its recorded answer, or its notice, is the answer.
     Known(RunId),
     /// The step waits for a person.

@@ -226,6 +226,27 @@ impl Tool {
         }
     }
 
+    /// The tool with these arguments redacted, too.
+    pub fn redacting<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> Self {
+        let mut tool = self.clone();
+        for name in names {
+            if !tool.redacted.contains(name) {
+                tool.redacted.push(name.clone());
+            }
+        }
+        tool
+    }
+
+    /// The tool with these arguments erasable, too. One that the configuration redacts, without calling it erasable, is
+    /// not kept.
+    pub fn erasing<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> Self {
+        let names = names.into_iter().filter(|name| !self.redacted.contains(name));
+        let names: Vec<String> = names.cloned().collect();
+        let mut tool = self.redacting(&names);
+        tool.erasable.extend(names);
+        tool
+    }
+
     /// The arguments in their stored form: each redacted one as its digest.
     pub fn redact(&self, args: &Map<String, Value>) -> Map<String, Value> {
         let is_redacted = |name: &str| self.redacted.iter().any(|redacted| redacted == name);

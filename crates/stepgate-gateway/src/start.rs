@@ -196,6 +196,7 @@ pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Starte
     let Settings { root, reserved_bytes, store, payload_keys, sandbox, servers, policies, .. } =
         settings;
     let Settings { archives, limits, extensions, groups, facts, .. } = settings;
+    let has_payload_key = !payload_keys.is_empty();
     let (store, sandbox, hub) = open(&root, store, payload_keys, sandbox, joined).await?;
     let mut gate = gate_without_tools(store, &sandbox, limits, extensions);
     (gate.groups, gate.facts) = (groups, facts);
@@ -215,7 +216,8 @@ pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Starte
     gate.store.tell_executors(executor_ids).await?;
     // Taken before the policies are loaded: a change in between is detected later.
     let loaded = Look::at(&policies.directory, &servers, &turned_off);
-    let policy = Arc::new(load_policies(&gate, &policies, &loaded).await?);
+    let policy = load_policies(&gate, &policies, &loaded, has_payload_key).await?;
+    let policy = Arc::new(policy);
     let shadow = load_shadow(policies.shadow, &gate, &servers, &turned_off).await;
     gate.policy = Arc::new(Policies { in_force: Arc::clone(&policy), shadow: shadow.clone() });
     tokio::spawn(write_down(gate.clone(), arrivals));
@@ -342,12 +344,13 @@ async fn load_policies(
     gate: &Gate,
     policies: &PolicySettings,
     look: &Look,
+    has_payload_key: bool,
 ) -> anyhow::Result<LivePolicy> {
     let facts = &gate.facts.names(&gate.groups);
     let nameable = Nameable { tools: look.tools(), facts };
     let set = PolicySet::load(&policies.directory, nameable).map_err(not_loaded)?;
-    control::warn_of(set.warnings());
-    let policy = LivePolicy::new(set);
+    let policy = LivePolicy::new(set, has_payload_key).map_err(not_loaded)?;
+    control::warn_of(policy.current().warnings());
     control::note_policy(gate, policy.current().digest()).await?;
     Ok(policy)
 }

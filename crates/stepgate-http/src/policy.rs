@@ -211,8 +211,16 @@ async fn weighed_by(
 
 fn evaluation(weighed: Weighed, explanation: Option<Explanation>) -> Evaluation {
     let Weighed { call, rule, decision, .. } = weighed;
-    let PolicyDecision { verdict, policies, policy_hash, caps, detail, defaults, due: _ } =
-        decision;
+    let PolicyDecision {
+        verdict,
+        policies,
+        policy_hash,
+        caps,
+        detail,
+        defaults,
+        due: _,
+        erasable: _,
+    } = decision;
     let (verdict, reason) = match verdict {
         PolicyVerdict::Permit => (VerdictWord::Permit, None),
         PolicyVerdict::RequireApproval(need) => (VerdictWord::RequireApproval, Some(need.reason)),

@@ -6,7 +6,7 @@ use stepgate_core::approvers::Required;
 use stepgate_core::budget::Due;
 use stepgate_core::digest::Digest;
 use stepgate_core::json::{Map, Value};
-use stepgate_core::ports::{ApprovalNeed, PolicyDecision, PolicyVerdict};
+use stepgate_core::ports::{ApprovalNeed, PolicyDecision, PolicyErasable, PolicyVerdict};
 
 pub use stepgate_core::ports::PolicyAnswer as Verdict;
 
@@ -114,7 +114,8 @@ impl CedarAnswer {
         };
         let Self { policies, caps, detail, defaults, due, .. } = self;
         let policies = policies.into_iter().collect();
-        PolicyDecision { verdict, policies, policy_hash, caps, detail, defaults, due }
+        let erasable = PolicyErasable::default();
+        PolicyDecision { verdict, policies, policy_hash, caps, detail, defaults, due, erasable }
     }
 }
 

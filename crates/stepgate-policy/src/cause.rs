@@ -25,8 +25,8 @@ spelled! {
         OtherType = "not of the type in the tool's schema",
         /// A member that the schema allows without naming it.
         NotInSchema = "not named in the tool's schema",
-        /// The configuration redacts it.
-        Redacted = "redacted",
+        /// The configuration redacts it, or it is erasable.
+        Redacted = "redacted or erasable",
         /// Nested deeper than `ARGS_DEPTH_MAX`.
         TooDeep = "nested too deep",
         /// More arguments than `ATTRIBUTES_MAX`.

@@ -15,6 +15,7 @@ use crate::budget::Budget;
 use crate::budget_file;
 use crate::case::{self, CaseNames};
 use crate::directory::{self, Kind, SourceFile};
+use crate::erasable;
 use crate::evaluate::Condition;
 use crate::finding::{Finding, LoadError, Severity};
 use crate::limits::{POLICIES_MAX, TOOLS_MAX};
@@ -155,6 +156,8 @@ fn compile_here(
     let Nameable { tools, facts } = nameable;
     let rules = read_rules(files, shown, &mut findings);
     check_tools(tools, shown, &mut findings);
+    let tools = &*erasable::hidden_in(&rules, tools);
+    let nameable = Nameable { tools, facts };
     let budgets = budget_file::read(files, &Known::new(tools, facts), &mut findings);
     let names = budgets.iter().map(|budget| budget.terms.name.clone()).collect();
     let mut set = None;
@@ -248,12 +251,14 @@ fn assemble(
     let origins = known.origins();
     Condition::number(rules.iter_mut().map(|rule| &mut rule.condition));
     let entries = index(&rules, tools, shapes)?;
+    let has_erasable = rules.iter().any(|rule| !rule.erasable.is_empty());
     Ok(PolicySet {
         digest: directory::digest_of(files.iter().map(|file| (file.name.as_str(), &*file.text))),
         budgets_file: files.iter().find(|file| file.kind == Kind::Budgets).cloned(),
         budgets,
         rules,
         entries,
+        has_erasable,
         origins,
         warnings: Vec::new(),
         cases: 0,
@@ -283,7 +288,9 @@ pub(crate) fn index(
         let definition = tool.is_accepted.then_some(tool.definition_digest);
         let subject =
             Subject::Tool { mode: tool.mode, definition, resource, entities, args: shape };
-        entries.insert(name.to_owned(), entry(rules, name, group, subject));
+        let erasable = erasable::of_tool(rules, tool);
+        let entry = Entry { erasable, ..entry(rules, name, group, subject) };
+        entries.insert(name.to_owned(), entry);
     }
     Ok(entries)
 }
@@ -302,5 +309,5 @@ fn entry(rules: &[Rule], name: &str, group: &str, subject: Subject) -> Entry {
         Subject::Core { .. } => CedarAnswer::standing(matching.into_iter()),
         Subject::Tool { .. } => None,
     };
-    Entry { action, rules: places, subject, needs, standing }
+    Entry { action, rules: places, subject, needs, standing, erasable: BTreeSet::new() }
 }

@@ -68,6 +68,13 @@ pub(crate) fn read(directory: &Path, findings: &mut Vec<Finding>) -> Vec<SourceF
     files
 }
 
+/// Whether the policies of a directory may make arguments erasable. A comment that says the word counts, too.
+pub fn mentions_erasable(directory: &Path) -> bool {
+    let files = read(directory, &mut Vec::new());
+    let mut policies = files.iter().filter(|file| file.kind == Kind::Policies);
+    policies.any(|file| file.text.contains("erasable"))
+}
+
 /// The name of policies that are in no file.
 pub(crate) const TEXT_NAME: &str = "edited.cedar";
 

@@ -24,6 +24,8 @@ pub const APPROVERS_MAX: usize = 32;
 pub const QUORUM_MAX: u32 = 10;
 /// Most caps on one policy.
 pub const CAPS_MAX: usize = 16;
+/// Most arguments that one policy makes erasable.
+pub const ERASABLE_MAX: usize = 32;
 /// Most tools in one set.
 pub const TOOLS_MAX: usize = 2_000;
 /// Most arguments of one tool that policies see, nested ones included. Further arguments are unseen.

@@ -11,7 +11,10 @@ use stepgate_core::digest::Digest;
 use stepgate_core::facts::FactNeeds;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::lock::{self, locked};
-use stepgate_core::ports::{Payer, Policy, PolicyDecision, PolicyRequest, Prospect};
+use stepgate_core::ports::{
+    Payer, Policy, PolicyDecision, PolicyErasable, PolicyRequest, Prospect,
+};
+use stepgate_core::tool::Tool;
 
 use crate::compile::Nameable;
 use crate::finding::{Finding, LoadError};
@@ -24,6 +27,8 @@ pub struct LivePolicy {
     current: RwLock<Arc<PolicySet>>,
     /// Serializes reloads, so that an earlier read never replaces a later one.
     reloading: Mutex<()>,
+    /// Whether this process can encrypt erasable arguments.
+    has_payload_key: bool,
 }
 
 /// The result of a reload.
@@ -42,9 +47,13 @@ pub struct Reloaded {
 }
 
 impl LivePolicy {
-    /// Puts a set in force.
-    pub fn new(set: PolicySet) -> Self {
-        Self { current: RwLock::new(Arc::new(set)), reloading: Mutex::new(()) }
+    /// Puts a set in force. A process without a payload key refuses one that makes arguments erasable.
+    pub fn new(set: PolicySet, has_payload_key: bool) -> Result<Self, LoadError> {
+        if !has_payload_key {
+            set.refuse_without_key()?;
+        }
+        let current = RwLock::new(Arc::new(set));
+        Ok(Self { current, reloading: Mutex::new(()), has_payload_key })
     }
 
     /// The set in force.
@@ -68,6 +77,9 @@ impl LivePolicy {
             return Ok(None);
         }
         let set = loaded?;
+        if !self.has_payload_key {
+            set.refuse_without_key()?;
+        }
         let reloaded = Reloaded {
             policy_hash: set.digest(),
             changed: set.digest() != self.current().digest(),
@@ -91,6 +103,14 @@ impl Policy for LivePolicy {
 
     fn budgets(&self, payer: Payer<'_>, call: &Call) -> Vec<Covering> {
         self.current().budgets(payer, call)
+    }
+
+    fn erasable(&self, tool: &Tool) -> PolicyErasable {
+        self.current().erasable(tool)
+    }
+
+    fn has_erasable(&self) -> bool {
+        self.current().has_erasable
     }
 
     fn prospect(&self, who: &PrincipalId, groups: &BTreeSet<String>, action: &str) -> Prospect {

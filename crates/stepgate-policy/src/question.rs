@@ -130,7 +130,7 @@ pub(crate) fn asked(
             }
             let priced = priced(beside.budgets, who, call, args, beside.facts);
             let View { args, unseen, defaults } =
-                view(args, &call.args).ok_or(Unaskable::Values)?;
+                view(args, &call.args, &call.tool.redacted).ok_or(Unaskable::Values)?;
             let unknown = origin::agents();
             let beside = match has_default_target(call, &defaults) {
                 true => Beside { targets: &unknown, ..beside },

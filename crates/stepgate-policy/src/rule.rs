@@ -1,4 +1,4 @@
-//! One policy with its annotations: its name, whether it requires an approval, and its caps.
+//! One policy with its annotations: its name, whether it requires an approval, its caps, and what it makes erasable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -17,6 +17,7 @@ use stepgate_core::ids::PrincipalId;
 use crate::advice;
 use crate::cap;
 use crate::directory::SourceFile;
+use crate::erasable;
 use crate::evaluate::Condition;
 use crate::finding::{FilePosition, Finding, Severity, message_of, offset_of};
 use crate::limits::{APPROVERS_MAX, NAME_BYTES_MAX, QUORUM_MAX, REASON_BYTES_MAX};
@@ -40,6 +41,8 @@ pub(crate) struct Rule {
     /// Who must decide, where not any one operator may.
     pub(crate) required: Option<Required>,
     pub(crate) caps: BTreeMap<String, i64>,
+    /// The arguments that are erasable, in calls of every tool that its head is about.
+    pub(crate) erasable: BTreeSet<String>,
     /// The arguments that its conditions read.
     pub(crate) reads: Reads,
     /// The facts that its conditions read.
@@ -162,6 +165,7 @@ fn annotated(
     let mut name = format!("{}#{number}", file.name);
     let (mut approval, mut caps) = (None, BTreeMap::new());
     let (mut approvers, mut quorum) = (None, None);
+    let mut erasable = BTreeSet::new();
     for (key, text) in policy.annotations() {
         match key {
             "id" => name = named(text)?,
@@ -169,10 +173,11 @@ fn annotated(
             "approvers" => approvers = Some(approver_names(text)?),
             "quorum" => quorum = Some(people(text)?),
             "cap" => caps = cap::parse(text).map_err(|error| error.to_string())?,
+            "erasable" => erasable = erasable::parse(text)?,
             unknown => {
                 return Err(format!(
                     "unknown annotation `@{unknown}`; the annotations are `@id`, `@approval`, \
-                     `@approvers`, `@quorum` and `@cap`, anything else belongs into a comment"
+                     `@approvers`, `@quorum`, `@cap` and `@erasable`, anything else belongs into a comment"
                 ));
             }
         }
@@ -202,6 +207,7 @@ fn annotated(
         approval,
         required,
         caps,
+        erasable,
         reads,
         needs,
         condition,

@@ -12,7 +12,10 @@ use stepgate_core::digest::Digest;
 use stepgate_core::facts::{FactNeeds, Facts};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::origin::Origin;
-use stepgate_core::ports::{Payer, Policy, PolicyDecision, PolicyRequest, Prospect};
+use stepgate_core::ports::{
+    Payer, Policy, PolicyDecision, PolicyErasable, PolicyRequest, Prospect,
+};
+use stepgate_core::tool::Tool;
 
 use crate::answer::{CedarAnswer, Verdict};
 use crate::budget::{self, Budget, Refusal};
@@ -33,6 +36,8 @@ pub struct PolicySet {
     pub(crate) budgets: Vec<Budget>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) entries: HashMap<String, Entry>,
+    /// Whether any policy makes arguments erasable.
+    pub(crate) has_erasable: bool,
     /// Every origin that policies can name, except that of the agent.
     pub(crate) origins: BTreeSet<Origin>,
     pub(crate) warnings: Vec<Finding>,
@@ -47,6 +52,8 @@ pub struct ShownRule<'a> {
     pub effect: Effect,
     /// Why a person must decide, where it matches.
     pub approval: Option<&'a str>,
+    /// The arguments that it makes erasable.
+    pub erasable: &'a BTreeSet<String>,
     /// The file.
     pub file: &'a str,
     /// The line where it begins.
@@ -67,6 +74,8 @@ pub(crate) struct Entry {
     /// The answer to every call of a core action, if its policies depend on nothing but the action. Then
     /// Cedar is not asked, which saves most of the cost of a decision.
     pub(crate) standing: Option<CedarAnswer>,
+    /// The arguments that policies make erasable.
+    pub(crate) erasable: BTreeSet<String>,
 }
 
 impl PolicySet {
@@ -86,6 +95,7 @@ impl PolicySet {
             name: &rule.name,
             effect: rule.effect,
             approval: rule.approval.as_deref(),
+            erasable: &rule.erasable,
             file: &rule.file,
             line: rule.place.map(|place| place.line),
             text: rule.policy.to_string(),
@@ -280,7 +290,11 @@ impl Policy for PolicySet {
                 Unaskable::UnknownAction | Unaskable::Values => CedarAnswer::default(),
             })
         });
-        answer.into_decision(self.digest)
+        let erasable = match call {
+            Call::Core(_) => PolicyErasable::default(),
+            Call::Server(call) => self.erasable(&call.tool),
+        };
+        PolicyDecision { erasable, ..answer.into_decision(self.digest) }
     }
 
     fn needs(&self, action: &str) -> FactNeeds {
@@ -296,6 +310,25 @@ impl Policy for PolicySet {
         let tool = &call.tool.name;
         let covering = self.budgets.iter().filter(|budget| budget.covers(&who, tool));
         covering.map(|budget| budget.covering(payer, tool)).collect()
+    }
+
+    fn erasable(&self, tool: &Tool) -> PolicyErasable {
+        if !self.has_erasable {
+            return PolicyErasable::default();
+        }
+        match self.entries.get(tool.name.as_str()) {
+            Some(Entry { subject: Subject::Tool { mode, definition, .. }, erasable, .. })
+                if *mode == tool.mode && *definition == Some(tool.definition_digest) =>
+            {
+                PolicyErasable::Named(erasable.clone())
+            }
+            // The heads of policies, and the names in them, were written for what the tool was.
+            Some(_) | None => PolicyErasable::Every,
+        }
+    }
+
+    fn has_erasable(&self) -> bool {
+        self.has_erasable
     }
 
     fn prospect(&self, who: &PrincipalId, groups: &BTreeSet<String>, action: &str) -> Prospect {

@@ -83,7 +83,7 @@ impl<'w, 'a> Scene<'w, 'a> {
         }
         let hidden = match known {
             Known::Core(_) => Hidden::default(),
-            Known::Tool(tool) => Hidden::of(tool.shape, &tool.args, is_asked_for),
+            Known::Tool(tool) => Hidden::of(&tool.shape, &tool.args, is_asked_for),
         };
         Ok(Some(Self { world, action, known, hidden }))
     }
@@ -101,6 +101,33 @@ impl<'w, 'a> Scene<'w, 'a> {
     ) -> Result<Meaning, String> {
         let entry = set.entries.get(self.action).ok_or("the set does not know the action")?;
         meaning::meaning(self.world, set, entry, self.known, &self.hidden, without)
+    }
+
+    /// Why what two sets decide on the action cannot be compared: an argument that only one of them makes erasable is seen by
+    /// the policies of the other one.
+    pub fn incomparable(
+        &self,
+        one: &PolicySet,
+        other: &PolicySet,
+    ) -> Result<Option<String>, String> {
+        let entries = (one.entries.get(self.action), other.entries.get(self.action));
+        let (Some(of_one), Some(of_other)) = entries else { return Ok(None) };
+        let names: Vec<&String> =
+            of_one.erasable.symmetric_difference(&of_other.erasable).collect();
+        if names.is_empty() {
+            return Ok(None);
+        }
+        for rule in one.rules_of(of_one).chain(other.rules_of(of_other)) {
+            let asks = Mentioned::of([&rules::condition(rule)?]).unseen;
+            let reads = |name: &&&String| asks || rule.reads.touches(std::slice::from_ref(**name));
+            if let Some(name) = names.iter().find(reads) {
+                return Ok(Some(format!(
+                    "only one of the sets makes `{name}` erasable, and `{}` asks for it: what it sees is another thing in each",
+                    rule.name
+                )));
+            }
+        }
+        Ok(None)
     }
 
     /// The question for a call of which this is true.

@@ -11,6 +11,7 @@ use miette::Diagnostic;
 use stepgate_core::action::Action;
 
 use crate::advice;
+use crate::erasable;
 use crate::finding::{FilePosition, Finding, Severity, message_of, offset_of};
 use crate::literal::{Known, listed};
 use crate::reads::Reads;
@@ -53,6 +54,7 @@ pub(crate) fn validate(
             .collect();
         findings.extend(refusals.into_iter().map(|text| rule.finding(Severity::Error, text)));
         findings.extend(wrong_caps(rule, tools));
+        findings.extend(erasable::wrong(rule, tools));
         findings.extend(unseen(rule, tools.iter().zip(shapes)));
     }
     findings.extend(undeclared(rules, tools));
@@ -234,7 +236,7 @@ fn wrong_cap(argument: &str, tools: &[&ToolShape]) -> Option<String> {
     }
     if let Some(hidden) = having.iter().find(|tool| tool.is_redacted(argument)) {
         return Some(format!(
-            "`@cap` names `{argument}`, which is redacted for `{}`: every call with it would be refused; \
+            "`@cap` names `{argument}`, which is redacted or erasable for `{}`: every call with it would be refused; \
              cap another argument",
             hidden.name
         ));

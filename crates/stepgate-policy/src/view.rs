@@ -50,9 +50,14 @@ impl Unseen {
     }
 }
 
-/// The arguments as policies see them; none where Cedar does not accept them.
-pub(crate) fn view<'a>(record: &'a Record, args: &'a Map<String, Value>) -> Option<View> {
-    let mut viewer = Viewer { path: Vec::new(), unseen: Vec::new(), defaults: Map::new() };
+/// The arguments as policies see them; none where Cedar does not accept them. `hidden` are arguments of which the call has
+/// only digests, also where the set in force does not hide them any more.
+pub(crate) fn view<'a>(
+    record: &'a Record,
+    args: &'a Map<String, Value>,
+    hidden: &'a [String],
+) -> Option<View> {
+    let mut viewer = Viewer { path: Vec::new(), unseen: Vec::new(), defaults: Map::new(), hidden };
     let args = viewer.record(record, args, false)?;
     let Viewer { unseen, defaults, .. } = viewer;
     Some(View { args, unseen, defaults })
@@ -62,6 +67,7 @@ struct Viewer<'a> {
     path: Vec<Cow<'a, str>>,
     unseen: Vec<Unseen>,
     defaults: Map<String, Value>,
+    hidden: &'a [String],
 }
 
 impl<'a> Viewer<'a> {
@@ -120,7 +126,12 @@ impl<'a> Viewer<'a> {
         value: &'a Value,
         by_default: bool,
     ) -> Option<RestrictedExpression> {
+        let is_hidden = match self.path.as_slice() {
+            [name] => !by_default && self.hidden.iter().any(|hidden| hidden == name),
+            [] | [_, _, ..] => false,
+        };
         let shape = match attribute {
+            _ if is_hidden => Err(Hidden::from(Cause::Redacted)),
             // This tool treats null like an omitted argument.
             Some(Attribute { default: Some(Declared::Value(Value::Null)), .. })
                 if value.is_null() =>

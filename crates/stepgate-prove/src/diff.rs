@@ -114,6 +114,10 @@ async fn of_action(
 ) -> Result<ActionDiff, String> {
     let mut diff =
         ActionDiff { action: action.to_owned(), changes: Vec::new(), undecided: Vec::new() };
+    if let Some(why) = scene.incomparable(old, new)? {
+        diff.undecided.push(why);
+        return Ok(diff);
+    }
     // The same policies decide alike: no solver is needed to know that.
     if old.decides_like(new, action) {
         return Ok(diff);

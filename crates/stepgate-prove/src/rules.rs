@@ -12,7 +12,7 @@ use crate::solver::SolverError;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is", content = "why")]
 pub enum RuleFinding {
-    /// It matches some call, and without it some call would be decided otherwise.
+    /// It matches some call, and without it some call would be decided otherwise, or some argument would not be erasable.
     Needed,
     /// It matches no call at all.
     NeverMatches,
@@ -48,6 +48,7 @@ pub async fn rules(
     for rule in set.shown() {
         progress(rule.name);
         let finding = match of_rule(prover, world, set, rule.name).await {
+            Ok(RuleFinding::ChangesNothing) if !rule.erasable.is_empty() => RuleFinding::Needed,
             Ok(finding) => finding,
             Err(error) if error.is_about_one_question() => {
                 RuleFinding::Undecided(error.to_string())

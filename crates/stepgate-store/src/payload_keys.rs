@@ -56,6 +56,11 @@ impl PayloadKeys {
         Ok(Self(keys))
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The line of a key file with a new random key; none where the system gives no random numbers.
     pub fn fresh_line() -> Option<String> {
         let mut key = [0; KEY_BYTES];

@@ -364,7 +364,8 @@ Examples:
   stepgate erasable find --containing alice@example.org
   stepgate erasable erase --containing alice@example.org --reason 'request 4711'
 
-Which arguments are erasable is said in the configuration: `erasable` of a tool or a tool server."
+Which arguments are erasable is said in the configuration, by `erasable` of a tool or a tool server,
+and in policies, by `@erasable`."
     )]
     Erasable(ErasableCommand),
     /// Copy store, sandbox, policies and configuration into a new directory, while the gateway serves.

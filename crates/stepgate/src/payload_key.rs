@@ -35,16 +35,22 @@ impl DataDir {
         keys.map_err(|why| anyhow!("`{}` is no file of payload keys: {why}", file.display()))
     }
 
-    /// Makes the file where a tool has redacted or erasable arguments. Only for the store in this directory: the nodes of a shared
-    /// store must all have the same keys.
+    /// Makes the file where a tool has redacted or erasable arguments, or policies make them erasable. Only for the store in
+    /// this directory: the nodes of a shared store must all have the same keys. Policies that need a key where none is made
+    /// are refused when they are loaded.
     pub(crate) fn provide_payload_key(&self, config: &Config) -> anyhow::Result<()> {
         let file = self.payload_key_file(config);
-        if !config.has_redacted() || file.exists() {
+        if file.exists() {
             return Ok(());
         }
-        let is_own = config.store.payload_key_file.as_os_str().is_empty();
+        let is_own = config.store.payload_key_file.as_os_str().is_empty()
+            && self.store_url(config)?.is_none();
+        let by_policy = || is_own && stepgate_policy::mentions_erasable(&self.policies(config));
+        if !config.has_redacted() && !by_policy() {
+            return Ok(());
+        }
         ensure!(
-            is_own && self.store_url(config)?.is_none(),
+            is_own,
             "a tool server has `redacted` or `erasable`, and `{0}` with the key that encrypts them is not there: make it once, \
              `(umask 077; openssl rand -hex 32 >{0})`, and give every node of the store the same file \
              (store.payload_key_file)",

@@ -121,6 +121,7 @@ impl Policy for NodePolicy {
             detail: None,
             defaults: Default::default(),
             due: due.into_iter().collect(),
+            erasable: Default::default(),
         }
     }
 }

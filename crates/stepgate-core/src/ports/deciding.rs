@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::approvers::Required;
 use crate::budget::{Covering, Due};
-use crate::call::Call;
+use crate::call::{Call, ServerCall};
 use crate::digest::Digest;
 use crate::facts::{FactNeeds, Facts};
 use crate::ids::{PrincipalId, SessionId};
 use crate::json::{Map, Value};
+use crate::tool::Tool;
 use crate::verdict::PolicyAnswer;
 
 /// The question to a policy. Reasoning, arrival time and payload text are not part of it.
@@ -78,6 +79,35 @@ pub struct PolicyDecision {
     pub defaults: Map<String, Value>,
     /// What the call takes from each budget that covers it, with its caps applied.
     pub due: Vec<Due>,
+    /// The arguments that the set makes erasable.
+    pub erasable: PolicyErasable,
+}
+
+/// The arguments of a tool's calls that a policy set makes erasable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyErasable {
+    /// Those of these names.
+    Named(BTreeSet<String>),
+    /// All of them: the set makes arguments erasable, and was loaded without the tool as it is now. It denies the call.
+    Every,
+}
+
+/// None.
+impl Default for PolicyErasable {
+    fn default() -> Self {
+        Self::Named(BTreeSet::new())
+    }
+}
+
+impl PolicyErasable {
+    /// Whether the stored form of a call has none of these arguments but as a digest.
+    pub(crate) fn are_hidden_in(&self, call: &ServerCall) -> bool {
+        let is_erasable = |name: &String| match self {
+            Self::Named(names) => names.contains(name),
+            Self::Every => true,
+        };
+        call.args.keys().all(|name| !is_erasable(name) || call.tool.redacted.contains(name))
+    }
 }
 
 impl PolicyAnswer {
@@ -105,6 +135,17 @@ pub trait Policy: Send + Sync {
     /// to these budgets, unless the policy set was replaced in between.
     fn budgets(&self, _payer: Payer<'_>, _call: &Call) -> Vec<Covering> {
         Vec::new()
+    }
+
+    /// The arguments of a tool's calls that are erasable. They are replaced by digests before a call is decided on, so
+    /// this cannot depend on the call.
+    fn erasable(&self, _tool: &Tool) -> PolicyErasable {
+        PolicyErasable::default()
+    }
+
+    /// Whether the arguments of any tool are.
+    fn has_erasable(&self) -> bool {
+        false
     }
 
     /// What a shadow set would have decided, where there is one and its decision differs. AUTHORIZE asks once for

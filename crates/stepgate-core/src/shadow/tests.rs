@@ -9,6 +9,7 @@ use crate::digest::Digest;
 use crate::facts::Facts;
 use crate::ids::PrincipalId;
 use crate::json::Map;
+use crate::ports::PolicyErasable;
 use crate::tool::{Tool, ToolName};
 
 fn call() -> Call {
@@ -26,6 +27,7 @@ fn decision(verdict: PolicyVerdict) -> PolicyDecision {
         detail: None,
         defaults: Map::new(),
         due: vec![],
+        erasable: PolicyErasable::default(),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::run::{Arrival, Payload};
 use crate::spans::PHASE;
 
 /// A payload that may be parsed.
+#[derive(Clone)]
 pub(super) struct StepContext {
     pub(super) payload: Arc<[u8]>,
 }

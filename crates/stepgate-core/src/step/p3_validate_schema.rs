@@ -1,5 +1,7 @@
 //! VALIDATE_SCHEMA: exactly five fields, and a version that this runtime speaks.
 
+use std::sync::Arc;
+
 use tracing::instrument;
 
 use super::p2_parse::ProposalObject;
@@ -10,10 +12,10 @@ use crate::ids::ProposalId;
 use crate::journal::StateError;
 use crate::json::{Map, Value, strict};
 use crate::limits::Limits;
-use crate::ports::OriginalPayload;
+use crate::ports::{OriginalPayload, PolicyErasable};
 use crate::run::Payload;
 use crate::spans::PHASE;
-use crate::tool::{ToolName, is_written_as};
+use crate::tool::{Tool, ToolName, is_written_as};
 
 /// The versions that this runtime speaks.
 pub(super) const SUPPORTED_VERSION_RANGE: &str = "1.x.x";
@@ -27,8 +29,16 @@ pub(super) struct ValidatedProposal {
     pub(super) id: ProposalId,
     pub(super) action: String,
     pub(super) args: Map<String, Value>,
-    /// The arguments as they are stored, where that differs because some are redacted.
-    pub(super) written: Option<Map<String, Value>>,
+    /// What is redacted of them.
+    pub(super) redacted: Option<Redacted>,
+}
+
+/// Arguments of which some are redacted or erasable.
+pub(super) struct Redacted {
+    /// The tool, with the arguments that policies make erasable.
+    pub(super) tool: Arc<Tool>,
+    /// The arguments as they are stored.
+    pub(super) written: Map<String, Value>,
 }
 
 /// Spec 000, VALIDATE_SCHEMA: "MUST reject any unknown top-level fields".
@@ -41,10 +51,10 @@ pub(super) fn validate_schema(
     let fields = fields(trail, object)?;
     // Before any check can refuse the proposal: a refused proposal is stored too.
     let redacted = redacted(gate, &fields);
-    if let Some(Redacted { written, erasable }) = &redacted {
+    if let Some((Redacted { written, .. }, erasable)) = &redacted {
         trail.seal(&fields, written, erasable.as_ref());
     }
-    proposal(fields, redacted.map(|redacted| redacted.written))
+    proposal(fields, redacted.map(|(redacted, _)| redacted))
 }
 
 /// A proposal that was accepted before, from its stored form.
@@ -63,25 +73,28 @@ fn fields(trail: &mut Trail, object: ProposalObject) -> Result<Map<String, Value
     Ok(fields)
 }
 
-/// Arguments with redaction applied.
-struct Redacted {
-    written: Map<String, Value>,
-    /// Those that the store keeps apart.
-    erasable: Option<Map<String, Value>>,
-}
-
-/// The arguments with redaction applied, where the tool has redacted arguments.
-fn redacted(gate: &Gate, fields: &Map<String, Value>) -> Option<Redacted> {
+/// The arguments with redaction applied, and those that the store keeps apart; none where nothing is redacted. The
+/// configuration of the tool says which, and policies, by what they say about every call of it.
+fn redacted(
+    gate: &Gate,
+    fields: &Map<String, Value>,
+) -> Option<(Redacted, Option<Map<String, Value>>)> {
     let name = ToolName::parse(fields.get("action")?.as_str()?).ok()?;
     let args = fields.get("args")?.as_object()?;
     let tool = gate.tools.tool(&name)?;
+    let tool = match gate.policy.erasable(&tool) {
+        PolicyErasable::Named(names) if names.is_empty() => tool,
+        PolicyErasable::Named(names) => Arc::new(tool.erasing(&names)),
+        PolicyErasable::Every => Arc::new(tool.erasing(args.keys())),
+    };
     let written = tool.redact(args);
-    (written != *args).then(|| Redacted { written, erasable: tool.erasable_of(args) })
+    let erasable = tool.erasable_of(args);
+    (written != *args).then(|| (Redacted { tool, written }, erasable))
 }
 
 fn proposal(
     mut fields: Map<String, Value>,
-    written: Option<Map<String, Value>>,
+    redacted: Option<Redacted>,
 ) -> Result<ValidatedProposal, Failure> {
     let readable = Readable::of(&fields);
     check_version(fields.get("schema_version"))?;
@@ -105,7 +118,7 @@ fn proposal(
         (None, _) => return Err(broken("action", "missing or not a string")),
     };
     match fields.remove("args") {
-        Some(Value::Object(args)) => Ok(ValidatedProposal { id, action, args, written }),
+        Some(Value::Object(args)) => Ok(ValidatedProposal { id, action, args, redacted }),
         Some(_) => Err(broken("args", "not an object")),
         None => Err(broken("args", "missing")),
     }

@@ -34,12 +34,17 @@ pub(super) fn validate_action(
     gate: &Gate,
     proposal: ValidatedProposal,
 ) -> Result<ValidatedAction, Failure> {
-    let ValidatedProposal { id, action, args, written } = proposal;
+    let ValidatedProposal { id, action, args, redacted } = proposal;
+    // The tool that the arguments were redacted for.
+    let (tool, written) = redacted.map(|redacted| (redacted.tool, redacted.written)).unzip();
     let action = match action.as_str() {
         "run_command" | "spawn_process" => return Err(Failure::CommandExecution),
         name => match Action::parse(name) {
             Some(action) => Registered::Core(action),
-            None => Registered::Tool(registered(gate, name).ok_or(Failure::ActionNotAllowed)?),
+            None => {
+                let tool = tool.or_else(|| registered(gate, name));
+                Registered::Tool(tool.ok_or(Failure::ActionNotAllowed)?)
+            }
         },
     };
     Ok(ValidatedAction { id, action, args, written })
@@ -53,9 +58,9 @@ pub(super) fn recall_action(
 ) -> Result<ValidatedAction, Failure> {
     match ToolName::parse(&proposal.action) {
         Ok(name) if gate.tools.tool(&name).is_none() => {
-            let ValidatedProposal { id, args, written, .. } = proposal;
+            let ValidatedProposal { id, args, .. } = proposal;
             let action = Registered::Tool(Arc::new(Tool::gone(name)));
-            Ok(ValidatedAction { id, action, args, written })
+            Ok(ValidatedAction { id, action, args, written: None })
         }
         Ok(_) | Err(_) => validate_action(gate, proposal),
     }

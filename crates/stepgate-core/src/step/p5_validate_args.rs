@@ -2,12 +2,14 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use serde::Serialize;
 use tracing::instrument;
 
 use super::Stop;
+use super::p3_validate_schema::Readable;
 use super::p4_validate_action::{Registered, ValidatedAction};
 use super::p8_record::Trail;
 use crate::action::Action;
@@ -19,7 +21,10 @@ use crate::grant::BoundCall;
 use crate::idempotency::Binding;
 use crate::ids::{IdempotencyKey, PrincipalId, ProposalId};
 use crate::json::{Map, Value};
+use crate::ports::StoreError;
+use crate::run::Run;
 use crate::spans::PHASE;
+use crate::tool::is_written_as;
 
 /// Arguments that keep the action's contract: from here on there is a call to decide on.
 #[derive(Clone)]
@@ -63,7 +68,8 @@ pub(super) fn validate_args(
 }
 
 /// The arguments of a proposal that was accepted before. The tool's contract is not checked again, because
-/// it may have changed. Redacted arguments come from the original payload.
+/// it may have changed. Redacted arguments come from the original payload: what was redacted when the proposal came is so
+/// now, whatever the configuration and the policies say by now.
 pub(super) fn recall_args(
     trail: &Trail,
     action: ValidatedAction,
@@ -74,6 +80,15 @@ pub(super) fn recall_args(
         Registered::Core(action) => core(trail, id, action, written),
         Registered::Tool(tool) => {
             let args = sealed.unwrap_or_else(|| written.clone());
+            let is_redacted = |(name, value): &(&String, &Value)| {
+                written.get(*name).map(Digest::of) != Some(Digest::of(value))
+            };
+            let redacted: Vec<&String> =
+                args.iter().filter(is_redacted).map(|(name, _)| name).collect();
+            let tool = match redacted.is_empty() {
+                true => tool,
+                false => Arc::new(tool.redacting(redacted)),
+            };
             Ok(validated(trail, id, Call::Server(ServerCall { tool, args }), written))
         }
     }
@@ -106,11 +121,15 @@ fn validated(
 /// store each of the two is a round trip.
 ///
 /// Spec 004, I2: the same key "MUST NOT re-execute; return cached tool_effect".
-pub(super) async fn claim_key(gate: &Gate, args: &ValidatedArgs) -> Result<(), Stop> {
+pub(super) async fn claim_key(
+    gate: &Gate,
+    trail: &mut Trail,
+    args: &ValidatedArgs,
+) -> Result<(), Stop> {
     let reading = gate.consents.read_on(&*gate.store);
     let (binding, read) = both(gate.store.binding(&args.key), reading).await;
     match binding? {
-        Some(binding) => Err(judge(binding, args.asked)),
+        Some(binding) => Err(judge(gate, trail, &binding, args.asked).await?),
         None => Ok(read?),
     }
 }
@@ -142,18 +161,48 @@ async fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
 }
 
 /// The outcome of this step where another step bound the key in the meantime.
-pub(super) async fn known(gate: &Gate, key: &IdempotencyKey, asked: Digest) -> Result<Stop, Fault> {
+pub(super) async fn known(
+    gate: &Gate,
+    trail: &mut Trail,
+    key: &IdempotencyKey,
+    asked: Digest,
+) -> Result<Stop, Fault> {
     match gate.store.binding(key).await? {
-        Some(binding) => Ok(judge(binding, asked)),
-        None => Err(Fault::Store(crate::ports::StoreError::KeyTaken)),
+        Some(binding) => Ok(judge(gate, trail, &binding, asked).await?),
+        None => Err(Fault::Store(StoreError::KeyTaken)),
     }
 }
 
-fn judge(binding: Binding, asked: Digest) -> Stop {
-    if binding.asked_digest == asked {
-        Stop::Known(binding.trace_id)
-    } else {
-        Stop::Failure(Failure::IdempotencyConflict)
+// `&mut`, because a task that waits can hold no shared reference to a trail.
+async fn judge(
+    gate: &Gate,
+    trail: &mut Trail,
+    binding: &Binding,
+    asked: Digest,
+) -> Result<Stop, StoreError> {
+    let is_known = binding.asked_digest == asked
+        || match gate.store.recall(binding.trace_id).await {
+            Ok(known) => known.is_some_and(|known| is_of(trail, &known.run)),
+            // A run that cannot be read answers nothing.
+            Err(StoreError::State(_)) => false,
+            Err(error) => return Err(error),
+        };
+    Ok(match is_known {
+        true => Stop::Known(binding.trace_id),
+        false => Stop::Failure(Failure::IdempotencyConflict),
+    })
+}
+
+/// Whether a run is about the same proposal. Its stored form is another one where the policies or the configuration have
+/// changed since then, or differ between nodes, in what they redact or make erasable.
+fn is_of(trail: &Trail, run: &Run) -> bool {
+    let stored = Readable::of_payload(&run.arrival.payload.bytes);
+    let (Some(stored), Some(came)) = (stored, trail.as_it_came()) else { return false };
+    match (&came.args, &stored.args) {
+        (Some(Value::Object(came_with)), Some(Value::Object(written))) => {
+            came.action == stored.action && is_written_as(came_with, written)
+        }
+        (Some(_) | None, Some(_) | None) => false,
     }
 }
 

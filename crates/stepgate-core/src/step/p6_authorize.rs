@@ -163,6 +163,9 @@ async fn judge_visibly(
             Err(Replaced(given_back)) => args = *given_back,
         }
     };
+    if !trail.is_open() && asked.shows_erasable() {
+        return Err(Stop::Reread);
+    }
     let mut judging = pin!(judge(gate, asked));
     if let Some(ruling) = at_once(judging.as_mut()).await {
         return Ok(ruling);
@@ -312,6 +315,17 @@ struct Asked {
     facts: Facts,
     policy: Result<PolicyDecision, Ground>,
     charges: Vec<Charge>,
+}
+
+impl Asked {
+    /// Whether an argument is stored as it is that the policies which decided make erasable: the set was replaced after the
+    /// proposal was read.
+    fn shows_erasable(&self) -> bool {
+        match (&self.policy, &self.args.call) {
+            (Ok(decision), Call::Server(call)) => !decision.erasable.are_hidden_in(call),
+            (Ok(_) | Err(_), Call::Core(_)) | (Err(_), Call::Server(_)) => false,
+        }
+    }
 }
 
 /// The policy set was replaced after the budgets were read: the arguments, to be asked about again.

@@ -10,9 +10,12 @@ use stepgate_core::call::Call;
 use stepgate_core::facts::{FactNames, FactNeeds};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::lock;
-use stepgate_core::ports::{Payer, Policy, PolicyAnswer, PolicyDecision, PolicyRequest, Prospect};
+use stepgate_core::ports::{
+    Payer, Policy, PolicyAnswer, PolicyDecision, PolicyErasable, PolicyRequest, Prospect,
+};
 use stepgate_core::shadow;
 use stepgate_core::time::Timestamp;
+use stepgate_core::tool::Tool;
 use stepgate_exec::servers::Servers;
 use stepgate_policy::{LivePolicy, Nameable, PolicySet};
 use tracing::{error, info};
@@ -39,6 +42,14 @@ impl Policy for Policies {
 
     fn budgets(&self, payer: Payer<'_>, call: &Call) -> Vec<Covering> {
         self.in_force.budgets(payer, call)
+    }
+
+    fn erasable(&self, tool: &Tool) -> PolicyErasable {
+        self.in_force.erasable(tool)
+    }
+
+    fn has_erasable(&self) -> bool {
+        self.in_force.has_erasable()
     }
 
     fn shadow(

@@ -53,7 +53,7 @@ pub(crate) fn fill_unseen(
 
 fn is_unseen(tool: &KnownTool<'_>, name: &str, value: &Value) -> bool {
     let alone = Map::from_iter([(name.to_owned(), value.clone())]);
-    let view = view(&tool.args, &alone);
+    let view = view(&tool.args, &alone, &[]);
     view.is_some_and(|view| view.unseen.iter().any(|unseen| unseen.name() == name))
 }
 

@@ -4,6 +4,7 @@
 //! expressions: a solver then finds no request that is not a call. What an expression cannot say is left
 //! open; that can only make a proof harder to find, never wrong.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use super::expr::Expr;
 use super::limits_of_schema::rules_of;
 use super::rules::Mentioned;
 use crate::compile::Nameable;
+use crate::erasable;
 use crate::literal;
 use crate::schema::{self, CORE_GROUP, has_path};
 use crate::set::PolicySet;
@@ -43,7 +45,9 @@ pub struct World<'a> {
 
 /// A tool that an operator has accepted.
 pub(crate) struct KnownTool<'a> {
-    pub(crate) shape: &'a ToolShape,
+    server: &'a str,
+    /// What any of the sets makes erasable is hidden.
+    pub(crate) shape: Cow<'a, ToolShape>,
     pub(crate) args: Record,
     /// What its calls are checked against.
     pub(crate) contract: Arc<dyn Contract>,
@@ -69,19 +73,25 @@ impl<'a> World<'a> {
         sets: &[&PolicySet],
         contract: impl Fn(&Value) -> Result<Arc<dyn Contract>, String>,
     ) -> Result<Self, String> {
-        let shapes: Vec<Record> = nameable.tools.iter().map(ToolShape::args).collect();
+        let hidden = |tool: &'a ToolShape| {
+            let entries = sets.iter().filter_map(|set| set.entries.get(tool.name.as_str()));
+            erasable::hiding(tool, entries.flat_map(|entry| entry.erasable.clone()).collect())
+        };
+        let tools_seen: Vec<Cow<'a, ToolShape>> = nameable.tools.iter().map(hidden).collect();
+        let shapes: Vec<Record> = tools_seen.iter().map(|tool| tool.args()).collect();
         let budgets = budgets::of_sets(sets);
         let named: Vec<_> = budgets.iter().map(|it| (it.attribute.as_str(), &it.budget)).collect();
         let schema = schema::with_second_path(nameable.tools, &shapes, &named, SECOND_PATH)?;
         let mut tools = BTreeMap::new();
-        for (shape, args) in nameable.tools.iter().zip(shapes) {
+        for ((known, shape), args) in nameable.tools.iter().zip(tools_seen).zip(shapes) {
             if shape.is_accepted {
                 let mut loose = shape.input_schema.clone();
                 loose.as_object_mut().and_then(|schema| schema.shift_remove("required"));
                 let loose_contract = contract(&loose)?;
                 let contract = contract(&shape.input_schema)?;
-                let tool = KnownTool { shape, args, contract, loose_contract };
-                tools.insert(shape.name.as_str(), tool);
+                let server = known.name.server();
+                let tool = KnownTool { server, shape, args, contract, loose_contract };
+                tools.insert(known.name.as_str(), tool);
             }
         }
         Ok(Self { nameable, groups, sandbox, schema: Arc::new(schema), tools, budgets })
@@ -102,7 +112,7 @@ impl<'a> World<'a> {
 
     /// The server of an action.
     pub fn server(&self, action: &str) -> &'a str {
-        self.tools.get(action).map_or(CORE_SERVER, |tool| tool.shape.name.server())
+        self.tools.get(action).map_or(CORE_SERVER, |tool| tool.server)
     }
 
     /// The subject of an action; none where there is no such action.

@@ -7,7 +7,7 @@ use crate::shape::{ToolShape, of_args};
 /// The unseen arguments with their causes, and the defaults, of a call with these arguments.
 fn unseen(input_schema: &Value, args: Value) -> (Vec<String>, Value) {
     let record = of_args(input_schema);
-    let View { unseen, defaults, .. } = view(&record, args.as_object().unwrap()).unwrap();
+    let View { unseen, defaults, .. } = view(&record, args.as_object().unwrap(), &[]).unwrap();
     let told = unseen.iter().map(|unseen| format!("{}: {}", unseen.name(), unseen.why()));
     (told.collect(), Value::Object(defaults))
 }
@@ -135,7 +135,7 @@ fn a_redacted_argument_is_unseen_whether_it_is_given_or_defaulted() {
     };
     let record = tool.args();
     for args in [json!({}), json!({ "pin": "1" })] {
-        let View { unseen, defaults, .. } = view(&record, args.as_object().unwrap()).unwrap();
+        let View { unseen, defaults, .. } = view(&record, args.as_object().unwrap(), &[]).unwrap();
         assert_eq!(unseen.iter().map(|unseen| unseen.cause).collect::<Vec<_>>(), [Cause::Redacted]);
         assert!(defaults.is_empty());
     }

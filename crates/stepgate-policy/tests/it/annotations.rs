@@ -23,7 +23,7 @@ fn what_an_annotation_says_is_understood_or_refused() {
         (
             format!("@aproval(\"ask\") permit {tail}"),
             "DIR/p.cedar:1:1: unknown annotation `@aproval`; the annotations are `@id`, `@approval`, \
-             `@approvers`, `@quorum` and `@cap`, anything else belongs into a comment",
+             `@approvers`, `@quorum`, `@cap` and `@erasable`, anything else belongs into a comment",
         ),
         (
             format!("\n  @approval permit {tail}"),
@@ -163,6 +163,9 @@ fn a_redacted_argument_cannot_be_capped_and_others_can() {
         directory(&[("p.cedar", &policy)])
     };
     let errors = errors_in(with("balance").path(), &tools);
-    assert!(errors[0].contains("which is redacted for `sonos.set_volume`"), "{errors:?}");
+    assert!(
+        errors[0].contains("which is redacted or erasable for `sonos.set_volume`"),
+        "{errors:?}"
+    );
     assert_eq!(check(with("volume").path(), &tools).findings, []);
 }

@@ -182,7 +182,7 @@ fn a_declared_default_is_taken_and_a_redacted_argument_denies() {
     let redacted =
         redacting_call(&shape, Map::from_iter([("amount".into(), json!(1))]), &["amount"]);
     let decision = decide(&pins, "ann", &redacted.written(), &[]);
-    assert_eq!(decision.detail.as_deref(), Some("BUDGET: `b`: `amount` is redacted"));
+    assert_eq!(decision.detail.as_deref(), Some("BUDGET: `b`: `amount` is redacted or erasable"));
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn a_file_that_is_wrong_refuses_the_whole_set_and_says_what_to_write() {
         ),
         (
             "[budget.b]\nlimit = 1\nper = 'all'\nwindow = 'day'\ntools = ['bank.set_pin']\nargument = 'amount'",
-            "the argument `amount` of `bank.set_pin` is redacted",
+            "the argument `amount` of `bank.set_pin` is redacted or erasable",
         ),
     ];
     for (text, expected) in rows {
@@ -401,7 +401,9 @@ fn tools_of_a_server_that_cannot_be_added_up_are_warned_of() {
     let denied = "every call of it is denied: name the tools that have it in `tools`";
     let expected = [
         format!("the budget `b`: `bank.balance` has no argument `amount`; {denied}"),
-        format!("the budget `b`: the argument `amount` of `bank.set_pin` is redacted; {denied}"),
+        format!(
+            "the budget `b`: the argument `amount` of `bank.set_pin` is redacted or erasable; {denied}"
+        ),
     ];
     assert_eq!(found, expected.each_ref().map(|message| (Severity::Warning, message.as_str())));
     assert!(checked.is_loadable());

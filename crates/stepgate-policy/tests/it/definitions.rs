@@ -21,7 +21,11 @@ fn door() -> ToolShape {
 fn a_policy_cannot_read_or_cap_a_redacted_argument() {
     let rows = [
         ("", "when { context.args.password == \"x\" }", "attribute `args.password`"),
-        ("@cap(\"pin <= 5\")", "", "`@cap` names `pin`, which is redacted for `door.open`"),
+        (
+            "@cap(\"pin <= 5\")",
+            "",
+            "`@cap` names `pin`, which is redacted or erasable for `door.open`",
+        ),
     ];
     for (annotation, condition, expected) in rows {
         let scope = "permit (principal, action == Action::\"door.open\", resource)";

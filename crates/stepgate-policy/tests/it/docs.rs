@@ -7,8 +7,9 @@ use stepgate_core::label::Label;
 use stepgate_core::tool::Mode;
 use stepgate_policy::limits::{
     APPROVERS_MAX, ARGS_DEPTH_MAX, ATTRIBUTES_MAX, BUDGETS_MAX, CAPS_MAX, CASES_MAX,
-    DIRECTORY_ENTRIES_MAX, FILE_BYTES_MAX, FILES_MAX, NAME_BYTES_MAX, NESTING_MAX, OPERATORS_MAX,
-    POLICIES_MAX, POLICY_BYTES_MAX, QUORUM_MAX, REASON_BYTES_MAX, TOOLS_MAX, TOTAL_BYTES_MAX,
+    DIRECTORY_ENTRIES_MAX, ERASABLE_MAX, FILE_BYTES_MAX, FILES_MAX, NAME_BYTES_MAX, NESTING_MAX,
+    OPERATORS_MAX, POLICIES_MAX, POLICY_BYTES_MAX, QUORUM_MAX, REASON_BYTES_MAX, TOOLS_MAX,
+    TOTAL_BYTES_MAX,
 };
 use stepgate_policy::{Finding, Nameable, Severity, check};
 
@@ -48,7 +49,7 @@ fn the_examples_load_together_and_their_cases_hold() {
     let checked = check(directory.path(), Nameable { tools: &tools, facts: &facts });
     let is_note = |finding: &&Finding| finding.severity == Severity::Note;
     assert_eq!(checked.findings.iter().find(|finding| !is_note(finding)), None);
-    assert_eq!((checked.policies, checked.cases), (13, 3));
+    assert_eq!((checked.policies, checked.cases), (14, 3));
 }
 
 #[test]
@@ -76,6 +77,7 @@ fn the_limits_are_those_of_the_code() {
         APPROVERS_MAX,
         QUORUM_MAX as usize,
         CAPS_MAX,
+        ERASABLE_MAX,
         TOOLS_MAX,
         ATTRIBUTES_MAX,
         ARGS_DEPTH_MAX,
@@ -126,6 +128,14 @@ fn what_the_page_says_is_told_is_told() {
              when { context.args has balance };",
         ),
     ];
+    let erasing = [
+        ("s.cedar", "@erasable(\"x\") permit (principal, action, resource);"),
+        (
+            "t.cedar",
+            "@erasable(\"room\") permit (principal, action == Action::\"sonos.set_volume\", resource)
+             when { context.args has room };",
+        ),
+    ];
     let empty = [("k.cedar", "permit (principal, action in Action::\"draft\", resource);")];
     let case = "[[case]]\nname = ''\nprincipal = 'a'\naction = 'THINK'\nexpect = 'permit'";
     let case = [("l.cases.toml", case)];
@@ -151,6 +161,7 @@ fn what_the_page_says_is_told_is_told() {
     let told = [
         messages(&mistakes, &tools()),
         messages(&later, &tools()),
+        messages(&erasing, &tools()),
         messages(&empty, &[]),
         messages(&case, &tools()),
         messages(&[("budgets.toml", WRONG_BUDGET)], &tools()),
@@ -167,7 +178,7 @@ fn what_the_page_says_is_told_is_told() {
         .flat_map(|cell| cell.split('`').step_by(2))
         .filter(|phrase| !phrase.is_empty())
         .collect();
-    assert_eq!(phrases.len(), 27);
+    assert_eq!(phrases.len(), 29);
     for phrase in phrases {
         assert!(told.iter().any(|message| message.contains(phrase)), "{phrase}: {told:#?}");
     }

@@ -19,7 +19,7 @@ const CLOSED: &str = "@id(\"closed\") forbid (principal, action, resource);";
 #[test]
 fn a_bad_set_never_replaces_a_good_one() {
     let directory = directory(&[("p.cedar", OPEN)]);
-    let live = LivePolicy::new(PolicySet::load(directory.path(), &tools()).unwrap());
+    let live = LivePolicy::new(PolicySet::load(directory.path(), &tools()).unwrap(), true).unwrap();
     let think = call("THINK", json!({}));
     let before = live.current().digest();
     let failing =
@@ -43,7 +43,7 @@ fn a_bad_set_never_replaces_a_good_one() {
 #[test]
 fn files_that_change_while_they_are_read_are_not_put_in_force() {
     let directory = directory(&[("p.cedar", OPEN)]);
-    let live = LivePolicy::new(PolicySet::load(directory.path(), &tools()).unwrap());
+    let live = LivePolicy::new(PolicySet::load(directory.path(), &tools()).unwrap(), true).unwrap();
     let before = live.current().digest();
     // Neither a set nor an error of it counts.
     for text in [CLOSED, "permit ("] {
@@ -57,7 +57,7 @@ fn files_that_change_while_they_are_read_are_not_put_in_force() {
 fn decisions_go_on_while_the_set_is_replaced() {
     let directory = directory(&[("p.cedar", OPEN)]);
     let set = PolicySet::load(directory.path(), &[]).unwrap();
-    let live = Arc::new(LivePolicy::new(set));
+    let live = Arc::new(LivePolicy::new(set, true).unwrap());
     let over = Arc::new(AtomicBool::new(false));
     let deciders: Vec<_> = (0..2)
         .map(|_| {
@@ -116,7 +116,7 @@ fn ten_thousand_decisions_are_taken() {
 #[test]
 fn what_can_be_offered_follows_the_set_in_force() {
     let directory = directory(&[("p.cedar", OPEN)]);
-    let live = LivePolicy::new(PolicySet::load(directory.path(), &tools()).unwrap());
+    let live = LivePolicy::new(PolicySet::load(directory.path(), &tools()).unwrap(), true).unwrap();
     let could = || live.prospect(&principal("agent"), &BTreeSet::new(), "THINK").could_permit;
     assert!(could());
     fs::write(directory.path().join("p.cedar"), CLOSED).unwrap();

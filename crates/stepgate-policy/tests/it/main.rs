@@ -18,6 +18,7 @@ mod definitions;
 mod differential;
 mod directories;
 mod budgets;
+mod erasable;
 mod cases;
 mod explanations;
 mod facts;

@@ -13,6 +13,7 @@ mod planted;
 mod changes;
 mod random;
 mod rules;
+mod erasable;
 mod enumerated;
 mod open_facts;
 mod solvers;

@@ -3,6 +3,7 @@
 mod archived;
 mod asked;
 mod charged;
+mod erased;
 mod granted;
 mod shadow;
 mod stopped;
@@ -29,8 +30,8 @@ use stepgate_core::json::Map;
 use stepgate_core::label::Flow;
 use stepgate_core::limits::Limits;
 use stepgate_core::ports::{
-    Dispatch, Effect, Executor, Failed, Hold, Payer, Place, Policy, PolicyDecision, PolicyRequest,
-    PolicyVerdict, Prepared, Sending, StepCommit, StoreError, ToolServers, World,
+    Dispatch, Effect, Executor, Failed, Hold, Payer, Place, Policy, PolicyDecision, PolicyErasable,
+    PolicyRequest, PolicyVerdict, Prepared, Sending, StepCommit, StoreError, ToolServers, World,
 };
 use stepgate_core::recover::{Report, Scope, recover};
 use stepgate_core::run::{Payload, Word};
@@ -242,6 +243,7 @@ impl Stage {
             detail: None,
             defaults: Map::new(),
             due: vec![],
+            erasable: PolicyErasable::default(),
         })));
         let clock = Arc::new(Clock::default());
         let gate = Gate {

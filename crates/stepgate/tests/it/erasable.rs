@@ -278,3 +278,98 @@ fn a_key_file_that_is_missing_or_broken_stops_the_start_with_the_way_out() {
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("line 1 is not 64 hexadecimal digits"), "{refused:?}");
 }
+
+/// Puts policies in force that make an argument erasable, or do not.
+fn erases(scene: &Scene, is_erasable: bool) {
+    let file = scene.place.path().join("policies/all.cedar");
+    let plain = fs::read_to_string(&file).unwrap().replace(" @erasable(\"about\")", "");
+    let erasing = plain.replace("@id(\"ask\")", "@id(\"ask\") @erasable(\"about\")");
+    fs::write(file, if is_erasable { erasing } else { plain }).unwrap();
+}
+
+fn about(number: u32) -> String {
+    proposal(number, "fixture.act", json!({ "value": 1, "pin": "none", "about": ABOUT }))
+}
+
+#[test]
+fn what_a_policy_makes_erasable_stays_so_through_kills_and_other_policies_until_it_is_gone() {
+    let keys = tempfile::tempdir().unwrap();
+    let (house, shared) = on_postgres(&keys);
+    for (place, house) in [(Place::new(), None), (shared, Some(house))] {
+        let scene = Scene::at(place, "honours_key = true", &["--words"]);
+        let nothing_has_it = || {
+            no_file_has(&scene, &[ABOUT]);
+            house.iter().for_each(|it| no_cell_has(it, &[ABOUT]));
+        };
+        erases(&scene, true);
+        let gateway = Gateway::start(&scene.place);
+        let asked = gateway.propose(&about(1));
+        assert_eq!(asked.status, 202, "{asked:?}");
+        let approval = scene.pending();
+        nothing_has_it();
+        kill(gateway);
+        nothing_has_it();
+        // Another set, which does not make it erasable: the same proposal is known, and goes on as it came.
+        erases(&scene, false);
+        let mut gateway = Gateway::start(&scene.place);
+        let again = gateway.propose(&about(1));
+        let run = |reply: &http_client::Reply| reply.headers["stepgate-run"].clone();
+        assert_eq!((again.status, run(&again)), (202, run(&asked)), "{again:?}");
+        assert_eq!(approve(&gateway, &approval).status, 200);
+        until("the tool has acted", || scene.effects() == 1);
+        nothing_has_it();
+        // Put in force again while the gateway runs.
+        erases(&scene, true);
+        gateway.until_it_says("policies reloaded");
+        assert_eq!(gateway.propose(&about(2)).status, 202);
+        assert_eq!(approve(&gateway, &scene.pending()).status, 200);
+        until("the tool has acted", || scene.effects() == 2);
+        kill(gateway);
+        nothing_has_it();
+        let gateway = Gateway::start(&scene.place);
+        let shown = said(&scene, &["erasable", "show", &run(&asked), "--json"]);
+        assert_eq!(shown["arguments"], json!({ "about": ABOUT }), "{shown}");
+        let rows = encrypted(&scene.place, house.as_ref());
+        assert_eq!(rows.len(), 2);
+        let find = ["erasable", "find", "--containing", ABOUT, "--json"];
+        until("both runs are over", || said(&scene, &find)["open"] == json!([]));
+        let erase = ["erasable", "erase", "--containing", ABOUT, "--reason", "gone", "--json"];
+        let erased = said(&scene, &erase);
+        assert_eq!(erased["runs"].as_array().unwrap().len(), 2, "{erased}");
+        assert_eq!(encrypted(&scene.place, house.as_ref()), Vec::<Vec<u8>>::new());
+        kill(gateway);
+        let gateway = Gateway::start(&scene.place);
+        let with_rows = || rows.iter().flat_map(|row| with_bytes(&scene.place.path(), row));
+        // The write-ahead log is cut off by one of the next writes at the latest.
+        let writes = || gateway.propose(&http_client::proposal("THINK", json!({}))).status == 200;
+        let is_gone = || with_rows().next().is_none();
+        assert!((0..5).any(|_| is_gone() || !writes()), "{:?}", with_rows().collect::<Vec<_>>());
+        drop(gateway);
+        nothing_has_it();
+        scene.verified();
+    }
+}
+
+#[test]
+fn policies_that_make_arguments_erasable_wait_for_a_key() {
+    let scene = Scene::at(Place::new(), "honours_key = true", &["--words"]);
+    let key = scene.place.path().join("payload.key");
+    let mut gateway = Gateway::start(&scene.place);
+    assert!(!key.exists());
+    erases(&scene, true);
+    gateway.until_it_says("has no key to encrypt them with");
+    assert_eq!(gateway.propose(&about(1)).status, 202);
+    drop(gateway);
+    let gateway = Gateway::start(&scene.place);
+    assert!(key.exists());
+    assert_eq!(gateway.propose(&about(2)).status, 202);
+    drop(gateway);
+    assert_eq!(encrypted(&scene.place, None).len(), 1);
+    scene.verified();
+    // The nodes of a shared store must all have the same one.
+    let house = House::new();
+    let scene = Scene::at(house.alone("first"), "honours_key = true", &["--words"]);
+    erases(&scene, true);
+    let refused = scene.stepgate(&["run", "THINK"]);
+    assert!(refused.code == 1 && refused.stderr.contains("store.payload_key_file"), "{refused:?}");
+}

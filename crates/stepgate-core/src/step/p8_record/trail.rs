@@ -215,6 +215,27 @@ impl Trail {
         self.read.args = Some(args);
     }
 
+    /// The fields of the proposal as it came.
+    pub(in crate::step) fn as_it_came(&self) -> Option<Readable> {
+        Readable::of_payload(self.sealed.as_ref().unwrap_or(&self.arrival.payload.bytes))
+    }
+
+    /// Whether the run's row is durable.
+    pub(in crate::step) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Goes back to the payload as it came. Nothing of the step is durable.
+    pub(in crate::step) fn begin_again(&mut self) {
+        if let Some(came) = self.sealed.take() {
+            self.arrival.payload.bytes = came;
+        }
+        self.erasable = None;
+        self.read = Readable::default();
+        self.forget_journal();
+        self.events.clear();
+    }
+
     /// Notes which arguments the store keeps apart. From here on the run is recorded with its arguments.
     pub(in crate::step) fn note_erasable(&mut self, gate: &Gate) {
         if let Some(erasable) = &self.erasable {
@@ -349,7 +370,8 @@ impl Trail {
         self.error_said = None;
         self.charges.clear();
         self.budget_changes.clear();
-        self.events.clear();
+        // The step may still end with a record of its own, which keeps its erasable arguments.
+        self.events.retain(|event| event.event_type == EventType::ErasableStored);
         self.events_committed = 0;
         self.approval = None;
         self.approval_change = None;

@@ -1,9 +1,11 @@
 use super::Trail;
 use crate::digest::Digest;
+use crate::event::{Event, EventType};
 use crate::gate::Fault;
 use crate::idempotency::Binding;
-use crate::ids::{IdempotencyKey, PrincipalId};
+use crate::ids::{ArtifactId, IdempotencyKey, PrincipalId};
 use crate::journal::{StateCode, StateError};
+use crate::json::Value;
 use crate::ports::StoreError;
 use crate::run::{Arrival, Payload};
 use crate::step::Stop;
@@ -57,4 +59,23 @@ fn a_key_that_another_step_has_bound_is_no_fault() {
         matches!(&stop, Stop::KeyTaken { key, asked: Digest::ZERO } if is_ours(key)),
         "{stop:?}"
     );
+}
+
+/// It may still end with a record of its own: a refusal, because the other step is about another proposal.
+#[test]
+fn a_step_whose_key_is_taken_still_says_what_is_kept_apart() {
+    let mut trail = trail(false);
+    let event = |event_type| Event {
+        event_id: ArtifactId::new(uuid::Uuid::nil()),
+        event_type,
+        payload: Value::Null,
+        run_id: None,
+        sequence_number: 0,
+        session_id: trail.arrival.session_id,
+        ts: trail.arrival.received_at,
+    };
+    let stored = event(EventType::ErasableStored);
+    trail.events = vec![stored.clone(), event(EventType::ToolCalled)];
+    trail.forget_journal();
+    assert_eq!(trail.events, [stored]);
 }
