@@ -24,6 +24,12 @@ thread_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Panicked;
 
+impl std::fmt::Display for Panicked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a panic, whose place is in the log")
+    }
+}
+
 /// Counts and logs every panic of this process from now on. One that is not contained ends the process.
 pub fn watch() {
     let printed = std::panic::take_hook();
@@ -62,6 +68,15 @@ pub fn contained_now<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     let done = std::panic::catch_unwind(AssertUnwindSafe(work));
     IS_CONTAINED.set(was_contained);
     done.map_err(|_| Panicked)
+}
+
+/// Does something on a blocking thread. Its panic ends it alone.
+pub async fn contained_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Panicked> {
+    let done = tokio::task::spawn_blocking(move || contained_now(work)).await;
+    // Stopped with the runtime: it is not done, either.
+    done.unwrap_or(Err(Panicked))
 }
 
 fn message<'a>(info: &'a PanicHookInfo<'_>) -> &'a str {

@@ -18,7 +18,7 @@ use stepgate_policy::{Nameable, ToolShape};
 use tracing::{error, info, warn};
 
 use super::{Control, mode_of, note_policy, refuse_writable_policies, shapes, warn_of};
-use crate::panics::{self, Panicked};
+use crate::panics;
 
 /// How long changed files must stay the same before they are loaded. A program that saves a file empties it first,
 /// and the set without the rest of that file could permit what the whole set forbids.
@@ -122,17 +122,12 @@ async fn load(gate: &Gate, control: &Arc<Control>, look: &Look) -> Result<bool, 
     let (loader, look) = (Arc::clone(control), look.clone());
     let facts = gate.facts.names(&gate.groups);
     let load = move || {
-        panics::contained_now(|| {
-            let nameable = Nameable { tools: &look.tools, facts: &facts };
-            let is_unchanged = || files(&loader.policies) == look.files;
-            loader.policy.reload(&loader.policies, nameable, is_unchanged)
-        })
+        let nameable = Nameable { tools: &look.tools, facts: &facts };
+        let is_unchanged = || files(&loader.policies) == look.files;
+        loader.policy.reload(&loader.policies, nameable, is_unchanged)
     };
-    let reloaded = match tokio::task::spawn_blocking(load).await {
-        Ok(Ok(reloaded)) => reloaded.map_err(|error| error.to_string())?,
-        Ok(Err(Panicked)) | Err(_) => return Err("to load them panicked".to_owned()),
-    };
-    let Some(reloaded) = reloaded else { return Ok(false) };
+    let reloaded = panics::contained_blocking(load).await.map_err(|error| error.to_string())?;
+    let Some(reloaded) = reloaded.map_err(|error| error.to_string())? else { return Ok(false) };
     if reloaded.changed {
         let (policies, cases) = (reloaded.policies, reloaded.cases);
         info!("policies reloaded: {policies} in force, {cases} cases hold");

@@ -21,7 +21,7 @@ use stepgate_policy::{LivePolicy, Nameable, PolicySet};
 use tracing::{error, info};
 
 use super::{Look, refuse_writable_policies, warn_of};
-use crate::panics::{self, Panicked};
+use crate::panics;
 
 /// The policies of a gateway: the set in force decides, and the shadow set is only asked.
 pub(crate) struct Policies {
@@ -153,14 +153,9 @@ impl Shadow {
         }
         let (directory, facts) = (self.directory.clone(), self.facts.clone());
         let tools = look.tools().to_vec();
-        let load = move || {
-            panics::contained_now(|| load(&directory, Nameable { tools: &tools, facts: &facts }))
-        };
-        let loaded = match tokio::task::spawn_blocking(load).await {
-            Ok(Ok(loaded)) => loaded,
-            Ok(Err(Panicked)) | Err(_) => Err("to load them panicked".to_owned()),
-        };
-        self.take(look, loaded, now)
+        let load = move || load(&directory, Nameable { tools: &tools, facts: &facts });
+        let loaded = panics::contained_blocking(load).await;
+        self.take(look, loaded.unwrap_or_else(|error| Err(error.to_string())), now)
     }
 
     fn take(&self, look: Look, loaded: Result<PolicySet, String>, now: Timestamp) -> bool {

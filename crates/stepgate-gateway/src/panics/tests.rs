@@ -26,7 +26,10 @@ fn child() {
     watch();
     if what == "contained" {
         assert_eq!(contained_now(|| -> u8 { panic!("by a test") }), Err(Panicked));
-        assert_eq!(count(), 1);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let panics = contained_blocking(|| -> u8 { panic!("by a test") });
+        assert_eq!(runtime.block_on(panics), Err(Panicked));
+        assert_eq!(count(), 2);
     } else {
         let _ = std::thread::spawn(|| panic!("by a test")).join();
     }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use stepgate_core::history::Ruling;
 use stepgate_core::ids::RunId;
 use stepgate_core::ports::StoreError;
+use stepgate_gateway::panics::{self, Panicked};
 use stepgate_gateway::replay::{self, Change, Replayed};
 use stepgate_policy::PolicySet;
 
@@ -102,8 +103,8 @@ pub(super) async fn replay(
     let text = policies.replace("\r\n", "\n");
     let edited = text.clone();
     let gate = app.service.gate.clone();
-    let compiled = tokio::task::spawn_blocking(move || control.compiled(&gate, &edited)).await;
-    let set = match compiled.map_err(|_| Problem::internal())? {
+    let compiled = panics::contained_blocking(move || control.compiled(&gate, &edited)).await;
+    let set = match compiled.map_err(|Panicked| Problem::internal())? {
         Ok(set) => set,
         Err(error) => {
             let errors = error.to_string().lines().map(Shown::of).collect();
