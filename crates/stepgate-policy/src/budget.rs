@@ -16,8 +16,8 @@ use stepgate_core::tool::ToolName;
 use crate::cause::Cause;
 use crate::decimal::Decimal;
 use crate::directory::BUDGETS_FILE;
-use crate::question::Who;
 use crate::shape::{Attribute, Declared, Record, Shape};
+use crate::who::Who;
 
 /// A budget, and the calls that it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,12 +11,11 @@ use cedar_policy::{EntityUid, PrincipalConstraint, ResourceConstraint};
 use serde_json::Value;
 use stepgate_core::action::{Action, CORE_SERVER};
 
-use crate::finding::{Finding, LoadError, Severity};
+use crate::finding::{Finding, Severity};
 use crate::limits::{ERASABLE_MAX, NAME_BYTES_MAX};
 use crate::literal::listed;
 use crate::rule::Rule;
 use crate::schema::{CORE_GROUP, has_path};
-use crate::set::PolicySet;
 use crate::shape::ToolShape;
 use crate::vocabulary::{ACTION, PATH, SERVER, TOOL};
 
@@ -171,20 +170,4 @@ fn may_have(tool: &ToolShape, name: &str) -> bool {
     let schema = &tool.input_schema;
     let is_open = |part: &str| schema.get(part).is_some_and(|it| *it != Value::Bool(false));
     tool.argument(name).is_some() || OTHER_PARTS.iter().any(|part| is_open(part))
-}
-
-impl PolicySet {
-    /// Refuses a set that makes arguments erasable, for a process that has nothing to encrypt them with.
-    pub(crate) fn refuse_without_key(&self) -> Result<(), LoadError> {
-        let Some(rule) = self.rules.iter().find(|rule| !rule.erasable.is_empty()) else {
-            return Ok(());
-        };
-        let message = format!(
-            "`{}` makes arguments erasable, and this process has no key to encrypt them with: where the store is in the data \
-             directory, start Stepgate again, which makes `payload.key`; nodes of a shared store need the file that \
-             `store.payload_key_file` names; see docs/erasure.md",
-            rule.name
-        );
-        Err(LoadError { findings: vec![rule.finding(Severity::Error, message)] })
-    }
 }

@@ -14,11 +14,12 @@ use stepgate_core::json::{Map, Value};
 use crate::answer::{CedarAnswer, Verdict, joined};
 use crate::budget::{ExplainedBudget, Priced};
 use crate::evaluate::{Evaluation, Outcome};
-use crate::question::{CedarQuestion, Who};
+use crate::question::CedarQuestion;
 use crate::rule::{Effect, Rule};
 use crate::set::{Entry, PolicySet};
 use crate::subject::Subject;
 use crate::unseen::{ExplainedUnseen, blind_spots};
+use crate::who::Who;
 
 /// Why a call is decided as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]

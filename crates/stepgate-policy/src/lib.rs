@@ -14,6 +14,7 @@ mod directory;
 mod nesting;
 mod rule;
 mod subject;
+mod who;
 mod reads;
 mod cap;
 mod erasable;

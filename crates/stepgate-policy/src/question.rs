@@ -6,7 +6,6 @@ use cedar_policy::{Context, Entities, Entity, EntityUid, Request, RestrictedExpr
 use stepgate_core::action::{CORE_SERVER, CoreCall};
 use stepgate_core::call::{Call, ServerCall};
 use stepgate_core::facts::{FactNeeds, Facts};
-use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::{Map, Value};
 use stepgate_core::label::Label;
 use stepgate_core::origin::{self, Origin};
@@ -17,44 +16,14 @@ use crate::schema::CORE_GROUP;
 use crate::shape::Record;
 use crate::subject::Subject;
 use crate::view::{Unseen, View, pointer, view};
-use crate::vocabulary::{
-    GROUP, Kind, LABEL, ORIGIN, PATH, PRINCIPAL, SERVER, TOOL, WINDOW, decimal,
-};
+use crate::vocabulary::{Kind, LABEL, ORIGIN, PATH, SERVER, TOOL, WINDOW, decimal};
+use crate::who::Who;
 
 /// One request to Cedar, with its entities.
 pub(crate) struct CedarQuestion {
     pub(crate) request: Request,
     pub(crate) entities: Entities,
     pub(crate) resource: EntityUid,
-}
-
-/// Who asks, as Cedar knows it.
-pub(crate) struct Who {
-    pub(crate) principal: EntityUid,
-    pub(crate) groups: HashSet<EntityUid>,
-}
-
-impl Who {
-    pub(crate) fn of(principal_id: &PrincipalId, groups: &BTreeSet<String>) -> Self {
-        Self {
-            principal: PRINCIPAL.entity(principal_id.as_str()),
-            groups: groups.iter().map(|group| GROUP.entity(group)).collect(),
-        }
-    }
-
-    /// Whether the principal is this entity, or a member of it.
-    pub(crate) fn is_in(&self, entity: &EntityUid) -> bool {
-        self.principal == *entity || self.groups.contains(entity)
-    }
-
-    /// The entities of a question with the principal among them, where it is in a group.
-    fn added_to(&self, entities: Entities) -> Result<Entities, Unaskable> {
-        if self.groups.is_empty() {
-            return Ok(entities);
-        }
-        let entity = Entity::new_no_attrs(self.principal.clone(), self.groups.clone());
-        entities.add_entities([entity], None).map_err(|_| Unaskable::Values)
-    }
 }
 
 /// All questions about a call.
@@ -114,8 +83,9 @@ pub(crate) fn asked(
             let resources = core_resources(call);
             let ask = |resource: Entity| {
                 let uid = resource.uid();
-                let entities = Entities::from_entities([entity.clone(), resource], None);
-                let entities = who.added_to(entities.map_err(|_| Unaskable::Values)?)?;
+                let entities = [entity.clone(), resource].into_iter().chain(who.member());
+                let entities = Entities::from_entities(entities, None);
+                let entities = entities.map_err(|_| Unaskable::Values)?;
                 question(action, principal.clone(), uid, context.clone(), entities)
             };
             let questions = resources.into_iter().map(ask).collect::<Result<_, _>>()?;
@@ -139,7 +109,11 @@ pub(crate) fn asked(
             let whose = (mode.as_str(), call.tool.name.server());
             let context =
                 context(args, &unseen, whose, beside, &priced).ok_or(Unaskable::Values)?;
-            let entities = who.added_to(entities.clone())?;
+            let entities = match who.member() {
+                Some(member) => entities.clone().add_entities([member], None),
+                None => Ok(entities.clone()),
+            };
+            let entities = entities.map_err(|_| Unaskable::Values)?;
             let question = question(action, principal, resource.clone(), context, entities)?;
             Ok(Asked { questions: vec![question], unseen, defaults, priced })
         }

@@ -22,9 +22,9 @@ use crate::evaluate::Condition;
 use crate::finding::{FilePosition, Finding, Severity, message_of, offset_of};
 use crate::limits::{APPROVERS_MAX, NAME_BYTES_MAX, QUORUM_MAX, REASON_BYTES_MAX};
 use crate::nesting;
-use crate::question::Who;
 use crate::reads::Reads;
 use crate::subject::{Reach, Subject};
+use crate::who::Who;
 
 /// A parsed policy.
 pub(crate) struct Rule {

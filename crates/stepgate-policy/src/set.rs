@@ -21,12 +21,13 @@ use crate::answer::{CedarAnswer, Verdict};
 use crate::budget::{self, Budget, Refusal};
 use crate::directory::SourceFile;
 use crate::evaluate::Evaluation;
-use crate::finding::Finding;
-use crate::question::{Asked, Beside, CedarQuestion, Unaskable, Who, asked};
+use crate::finding::{Finding, LoadError, Severity};
+use crate::question::{Asked, Beside, CedarQuestion, Unaskable, asked};
 use crate::rule::{Effect, Rule};
 use crate::subject::{Reach, Subject};
 use crate::unseen::{self, ExplainedUnseen};
 use crate::view::pointer;
+use crate::who::Who;
 
 /// Validated policies whose cases hold. A set never changes.
 pub struct PolicySet {
@@ -79,6 +80,20 @@ pub(crate) struct Entry {
 }
 
 impl PolicySet {
+    /// Refuses a set that makes arguments erasable, for a process that has nothing to encrypt them with.
+    pub(crate) fn refuse_without_key(&self) -> Result<(), LoadError> {
+        let Some(rule) = self.rules.iter().find(|rule| !rule.erasable.is_empty()) else {
+            return Ok(());
+        };
+        let message = format!(
+            "`{}` makes arguments erasable, and this process has no key to encrypt them with: where the store is in the data \
+             directory, start Stepgate again, which makes `payload.key`; nodes of a shared store need the file that \
+             `store.payload_key_file` names; see docs/erasure.md",
+            rule.name
+        );
+        Err(LoadError { findings: vec![rule.finding(Severity::Error, message)] })
+    }
+
     /// The digest of the files' names and texts.
     pub fn digest(&self) -> Digest {
         self.digest

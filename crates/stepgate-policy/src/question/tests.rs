@@ -9,6 +9,7 @@ use stepgate_core::call::ServerCall;
 use stepgate_core::decimal::Decimal;
 use stepgate_core::digest::Digest;
 use stepgate_core::facts::FactNames;
+use stepgate_core::ids::PrincipalId;
 use stepgate_core::label::Flow;
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 

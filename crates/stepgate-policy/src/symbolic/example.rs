@@ -23,11 +23,11 @@ use super::rules::Mentioned;
 use super::world::Known;
 use crate::decimal::Decimal;
 use crate::evaluate::{Condition, Evaluation, Outcome};
-use crate::question::Who;
 use crate::reads::Reads;
 use crate::schema::has_path;
 use crate::set::PolicySet;
 use crate::vocabulary::{GROUP, PRINCIPAL};
+use crate::who::Who;
 
 /// A call, and everything that policies know beside it.
 #[derive(Clone, Debug, PartialEq)]
