@@ -81,13 +81,15 @@ fn differences(dossier: &Dossier) -> Vec<&Event> {
     events.filter(|event| event.event_type == EventType::PolicyDiffers).collect()
 }
 
-/// Everything of a run but links and the digest of its events, both of which cover the event.
+/// Everything of a run but the positions, the links and the digest of its events: all of them depend on the event.
 fn without_difference(dossier: &Dossier) -> (Dossier, Option<RecordBody>) {
     let mut rest = dossier.clone();
     rest.open_link = None;
     let record = rest.record.take().map(|(record, _)| record.body().unwrap());
     rest.events.retain(|linked| linked.event.event_type != EventType::PolicyDiffers);
-    rest.events.iter_mut().for_each(|linked| linked.link = None);
+    for linked in &mut rest.events {
+        (linked.position, linked.link) = (0, None);
+    }
     (rest, record.map(|body| RecordBody { events_digest: Digest::ZERO, ..body }))
 }
 
