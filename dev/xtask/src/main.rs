@@ -62,8 +62,9 @@ const CARGO_DENY_VERSION: &str = "0.20.2";
 const MDBOOK_VERSION: &str = "0.5.4";
 
 fn main() -> anyhow::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("no workspace")?;
-    env::set_current_dir(root)?;
+    // Asked of cargo when it runs this: a clone of its own may share the target directory, and this program in it.
+    let own = env::var("CARGO_MANIFEST_DIR").context("start this with `cargo xtask`")?;
+    env::set_current_dir(Path::new(&own).ancestors().nth(2).context("no workspace")?)?;
     let command = env::args().nth(1);
     match command.as_deref() {
         Some("test") => {
