@@ -1,12 +1,14 @@
 //! Runs the tests, and says how many there were and which took longest.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::num::NonZero;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, iter, thread};
 
 use anyhow::{Context, ensure};
 
@@ -61,6 +63,7 @@ pub(super) fn run(mut cargo: Command) -> anyhow::Result<()> {
     let start = Instant::now();
     cargo.args(["--config", WITH_TIMES, "--", "-Z", "unstable-options", "--report-time"]);
     cargo.args(["--test-threads", &threads().to_string()]);
+    cargo.envs(path_to_python().map(|path| ("PATH", path)));
     let mut child = cargo.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().context("no output")?;
     let lines = lines_of(output);
@@ -89,6 +92,17 @@ pub(super) fn run(mut cargo: Command) -> anyhow::Result<()> {
     println!("{passed} passed, {failed} failed");
     ensure!(!is_stuck && status.success() && failed == 0 && passed > 0, "tests failed: {cargo:?}");
     Ok(())
+}
+
+/// A search path where `python3` is the program itself. That of a version manager is a script, which takes longer to start than
+/// Python does, and the tests start it hundreds of times.
+fn path_to_python() -> Option<OsString> {
+    let which = ["-c", "import sys; print(sys.executable)"];
+    let output = Command::new("python3").args(which).output().ok()?;
+    let python = String::from_utf8(output.stdout).ok()?;
+    let directory = Path::new(python.trim()).parent()?.to_owned();
+    let others = env::var_os("PATH")?;
+    env::join_paths(iter::once(directory).chain(env::split_paths(&others))).ok()
 }
 
 /// Two tests a core: most of them wait for processes, disks and clocks. With five on two cores, those of the program took 8 %
