@@ -31,35 +31,26 @@ pub enum Remedy {
 
 /// The table. `approval` is that of the trace, where a person was asked.
 pub fn remedy(state: State, approval: Option<ApprovalStatus>) -> Remedy {
-    match state {
-        State::Pending => match approval {
-            None => Remedy::Decide,
-            Some(ApprovalStatus::Pending) => Remedy::Wait,
-            // A decision and its transition are one commit: a row that has only one of them was changed by
-            // hand.
-            Some(ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired) => {
-                Remedy::Quarantine
-            }
-        },
-        State::Authorized => match approval {
-            None | Some(ApprovalStatus::Approved) => Remedy::Dispatch,
-            Some(ApprovalStatus::Pending | ApprovalStatus::Denied | ApprovalStatus::Expired) => {
-                Remedy::Quarantine
-            }
-        },
-        State::Executing => match approval {
-            None | Some(ApprovalStatus::Approved) => Remedy::Redispatch,
-            Some(ApprovalStatus::Pending | ApprovalStatus::Denied | ApprovalStatus::Expired) => {
-                Remedy::Quarantine
-            }
-        },
-        State::Completed | State::Failed | State::Denied => match approval {
-            Some(ApprovalStatus::Pending) => Remedy::Quarantine,
-            None
-            | Some(ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired) => {
-                Remedy::Read
-            }
-        },
+    use ApprovalStatus::{Approved, Denied, Expired, Pending};
+    match (state, approval) {
+        (State::Pending, None) => Remedy::Decide,
+        (State::Pending, Some(Pending)) => Remedy::Wait,
+        (State::Authorized, None | Some(Approved)) => Remedy::Dispatch,
+        (State::Executing, None | Some(Approved)) => Remedy::Redispatch,
+        (
+            State::Completed | State::Failed | State::Denied,
+            None | Some(Approved | Denied | Expired),
+        ) => Remedy::Read,
+        // A decision and its transition are one commit: a row that has only one of them was changed by hand.
+        (
+            State::Pending
+            | State::Authorized
+            | State::Executing
+            | State::Completed
+            | State::Failed
+            | State::Denied,
+            Some(Pending | Approved | Denied | Expired),
+        ) => Remedy::Quarantine,
     }
 }
 
