@@ -97,8 +97,7 @@ pub(crate) async fn answer_to(
     turn_id: TurnId,
     tool_call_id: &str,
 ) -> Result<Option<Answer>, Stop> {
-    let id = turn_id.proposal_id(tool_call_id).to_string();
-    let proposal_id = ProposalId::parse(&id).map_err(Fault::from)?;
+    let proposal_id = ProposalId::from(turn_id.proposal_id(tool_call_id));
     let key = IdempotencyKey::of(principal_id, &proposal_id);
     let Some(binding) = gate.store.binding(&key).await? else { return Ok(None) };
     Ok(Some(step::answer_of(gate, binding.trace_id).await?))

@@ -14,7 +14,7 @@ use crate::gate::{Fault, Gate};
 use crate::grant::{self, Condition, Grant};
 use crate::ids::{ApprovalId, ArtifactId, PrincipalId};
 use crate::journal::artifact::ToolCall;
-use crate::journal::{StateError, replay};
+use crate::journal::replay;
 use crate::limits::Limits;
 use crate::ports::StoreError;
 use crate::time::Timestamp;
@@ -97,17 +97,11 @@ pub enum GrantRefused {
     Invalid(String),
     /// An internal error.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(Fault),
 }
 
-impl From<StoreError> for GrantRefused {
-    fn from(error: StoreError) -> Self {
-        Self::Fault(error.into())
-    }
-}
-
-impl From<StateError> for GrantRefused {
-    fn from(error: StateError) -> Self {
+impl<E: Into<Fault>> From<E> for GrantRefused {
+    fn from(error: E) -> Self {
         Self::Fault(error.into())
     }
 }

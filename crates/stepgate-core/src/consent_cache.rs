@@ -16,13 +16,13 @@ use crate::archived::RunsArchived;
 use crate::event::payload::{self, ApprovalVoted, GrantRevoked, StopLifted};
 use crate::event::{Event, EventType};
 use crate::grant::{BoundCall, Grant, use_event_id};
-use crate::ids::{ApprovalId, ArtifactId, InvalidId, PrincipalId};
+use crate::ids::{ApprovalId, ArtifactId, PrincipalId};
 use crate::journal::StateError;
 use crate::limits::Limits;
 use crate::lock;
 use crate::ports::{Store, StoreError};
 use crate::stop::{CallParties, StopOrder, StopTarget};
-use crate::system::{self, SYSTEM_PRINCIPAL};
+use crate::system;
 use crate::time::Timestamp;
 
 /// The events that hold grants, votes and stops.
@@ -129,12 +129,7 @@ impl Recorded {
             let vote: ApprovalVoted = payload::read(payload).map_err(unreadable)?;
             self.votes.entry(vote.approval_id).or_default().insert(vote.approver_id);
         } else if event.event_type == EventType::StopMade {
-            let order = match payload::read(payload) {
-                Ok(order) => order,
-                Err(_) => {
-                    unreadable_order().map_err(|error| StateError::checksum(error.to_string()))?
-                }
-            };
+            let order = payload::read(payload).unwrap_or_else(|_| unreadable_order());
             let made = || RecordedStop { order, ts: event.ts, lift: None };
             self.stops.entry(event.event_id).or_insert_with(made);
         } else if event.event_type == EventType::StopLifted {
@@ -301,10 +296,9 @@ impl Consents {
 
 /// The order of a stop that a newer version wrote in another form. What it covers is not known here, so it covers
 /// everything.
-fn unreadable_order() -> Result<StopOrder, InvalidId> {
+fn unreadable_order() -> StopOrder {
     let note = Some("a newer version made this stop, so everything counts as stopped".to_owned());
-    let stopped_by = PrincipalId::parse(SYSTEM_PRINCIPAL)?;
-    Ok(StopOrder { note, stopped_by, target: StopTarget::All })
+    StopOrder { note, stopped_by: PrincipalId::system(), target: StopTarget::All }
 }
 
 /// Whether a grant that can be used covers a call. Policy's present requirement of people counts.

@@ -12,7 +12,7 @@ use crate::consent_cache::Consents;
 use crate::event::{Event, EventType, payload};
 use crate::fact_sources::FactSources;
 use crate::facts::Facts;
-use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
+use crate::ids::{ArtifactId, PrincipalId, RunId, SessionId};
 use crate::journal::{StateCode, StateError};
 use crate::json::Value;
 use crate::limits::Limits;
@@ -22,8 +22,6 @@ use crate::ports::{Executor, Hold, Policy, Store, StoreError, ToolServers, World
 use crate::session::{Head, Session, SessionKind, Uniqueness};
 use crate::system;
 use crate::time::Timestamp;
-
-pub use crate::system::SYSTEM_PRINCIPAL;
 
 /// Everything that a step needs from outside the core.
 #[derive(Clone)]
@@ -203,9 +201,6 @@ pub enum Fault {
     /// The session belongs to another principal.
     #[error("there is no session {0} for this principal")]
     ForeignSession(SessionId),
-    /// A name that no principal can have.
-    #[error(transparent)]
-    Name(#[from] InvalidId),
 }
 
 impl Fault {
@@ -213,7 +208,7 @@ impl Fault {
     pub(crate) fn is_taken_over(&self) -> bool {
         match self {
             Self::Store(StoreError::State(error)) => error.code == StateCode::ConcurrentExecution,
-            Self::Store(_) | Self::Executor(_) | Self::ForeignSession(_) | Self::Name(_) => false,
+            Self::Store(_) | Self::Executor(_) | Self::ForeignSession(_) => false,
         }
     }
 }
@@ -276,7 +271,7 @@ impl Gate {
 
     /// The system session, opened on first use: it chains the openings of all others.
     pub async fn system_session(&self) -> Result<Session, Fault> {
-        let principal = PrincipalId::parse(SYSTEM_PRINCIPAL)?;
+        let principal = PrincipalId::system();
         match self.store.session_of(&principal, SessionKind::System).await? {
             Some(session) => Ok(session),
             None => {

@@ -43,7 +43,7 @@ pub async fn note(gate: &Gate, late: LateResult) -> Result<(), Fault> {
 fn is_busy(fault: &Fault) -> bool {
     match fault {
         Fault::Store(StoreError::State(error)) => error.code == StateCode::LockAcquireFailed,
-        Fault::Store(_) | Fault::Executor(_) | Fault::ForeignSession(_) | Fault::Name(_) => false,
+        Fault::Store(_) | Fault::Executor(_) | Fault::ForeignSession(_) => false,
     }
 }
 

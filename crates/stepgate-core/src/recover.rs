@@ -163,7 +163,7 @@ pub async fn recover(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
                 }
             },
             Err(fault @ Fault::Executor(_)) => report.stuck.push((run_id, fault.to_string())),
-            Err(fault @ (Fault::Store(_) | Fault::ForeignSession(_) | Fault::Name(_))) => {
+            Err(fault @ (Fault::Store(_) | Fault::ForeignSession(_))) => {
                 return Err(fault);
             }
         }

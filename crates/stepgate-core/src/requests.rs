@@ -36,11 +36,11 @@ pub enum NotTold {
     TooMany,
     /// An internal error.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(Fault),
 }
 
-impl From<StoreError> for NotTold {
-    fn from(error: StoreError) -> Self {
+impl<E: Into<Fault>> From<E> for NotTold {
+    fn from(error: E) -> Self {
         Self::Fault(error.into())
     }
 }

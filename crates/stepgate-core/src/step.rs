@@ -32,7 +32,7 @@ use crate::call::Call;
 use crate::digest::Digest;
 use crate::event::{EventType, payload};
 use crate::failure::Failure;
-use crate::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
+use crate::gate::{Fault, Gate};
 use crate::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use crate::journal::StateError;
 use crate::machine::State;
@@ -266,28 +266,21 @@ pub async fn resolve(
     resolved.instrument(continued(run_id)).await
 }
 
-/// The result of a status tool's run.
-pub(crate) struct Finding {
-    pub(crate) settlement: Settlement,
-    pub(crate) query_run_id: RunId,
-    /// How many events the call's run had when the tool was asked.
-    pub(crate) events_seen: usize,
-}
-
 /// Settles a call in doubt by the result of a status tool. None where the call's run has new events since
-/// the tool was asked: its answer is out of date.
+/// the tool was asked, when it had `events_seen`: the answer is out of date.
 pub(crate) async fn resolve_as_found(
     gate: &Gate,
     run_id: RunId,
-    found: Finding,
+    settlement: Settlement,
+    query_run_id: RunId,
+    events_seen: usize,
 ) -> Result<Option<Answer>, Refused> {
-    let Finding { settlement, query_run_id, events_seen } = found;
-    let system = PrincipalId::parse(SYSTEM_PRINCIPAL).map_err(Fault::from)?;
     let resolved = locked(gate, run_id, async {
         let doubt = in_doubt(gate, run_id).await?;
         if doubt.0.events_committed() != events_seen {
             return Ok(None);
         }
+        let system = PrincipalId::system();
         settled(gate, doubt, settlement, system, Some(query_run_id)).await.map(Some)
     });
     resolved.instrument(continued(run_id)).await
@@ -436,20 +429,8 @@ impl From<Failure> for Stop {
     }
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-impl From<StoreError> for Stop {
-    fn from(error: StoreError) -> Self {
-        Self::Fault(error.into())
-    }
-}
-
-impl From<StateError> for Stop {
-    fn from(error: StateError) -> Self {
+impl<E: Into<Fault>> From<E> for Stop {
+    fn from(error: E) -> Self {
         Self::Fault(error.into())
     }
 }
@@ -495,32 +476,13 @@ pub enum Refused {
     Fault(Fault),
 }
 
-impl From<Fault> for Refused {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Store(error) => error.into(),
-            Fault::Executor(_) | Fault::ForeignSession(_) | Fault::Name(_) => Self::Fault(fault),
+impl<E: Into<Fault>> From<E> for Refused {
+    fn from(error: E) -> Self {
+        match error.into() {
+            Fault::Store(StoreError::AlreadyDecided) => Self::AlreadyDecided,
+            fault @ (Fault::Store(_) | Fault::Executor(_) | Fault::ForeignSession(_)) => {
+                Self::Fault(fault)
+            }
         }
-    }
-}
-
-impl From<StoreError> for Refused {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::AlreadyDecided => Self::AlreadyDecided,
-            StoreError::State(_)
-            | StoreError::KeyTaken
-            | StoreError::UnknownSession(_)
-            | StoreError::Unavailable(_)
-            | StoreError::AnswerLost(_)
-            | StoreError::OverBudget(_)
-            | StoreError::Broken(_) => Self::Fault(Fault::Store(error)),
-        }
-    }
-}
-
-impl From<StateError> for Refused {
-    fn from(error: StateError) -> Self {
-        Self::Fault(error.into())
     }
 }

@@ -11,7 +11,7 @@ use crate::journal::{StateError, replay};
 use crate::json::{Map, Value, canonical};
 use crate::ports::{Dossier, PolicyRequest, PolicyVerdict, StoreError};
 use crate::run::{Arrival, Payload};
-use crate::step::{self, Finding, Refused, Settlement, Submission};
+use crate::step::{self, Refused, Settlement, Submission};
 use crate::stop::CallParties;
 use crate::tool::{Delivery, Standing, ToolName};
 
@@ -48,9 +48,8 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
         gate.doubts.put_off(arrival.run_id, gate.world.now());
         return Ok(Left::InDoubt);
     };
-    let events_seen = dossier.events.len();
-    let found = Finding { settlement, query_run_id: answer.run_id, events_seen };
-    match step::resolve_as_found(gate, arrival.run_id, found).await {
+    let (run_id, events_seen) = (arrival.run_id, dossier.events.len());
+    match step::resolve_as_found(gate, run_id, settlement, answer.run_id, events_seen).await {
         Ok(Some(_)) => Ok(Left::Finished),
         // The next recovery asks again.
         Ok(None) => Ok(Left::InDoubt),
