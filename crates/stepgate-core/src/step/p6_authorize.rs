@@ -2,13 +2,11 @@
 //! no.
 //!
 //! An [`AuthorizedRequest`] can only be made here, and only together with its decision in the
-//! journal. What a person adds to it is in `person.rs`, what a grant adds in `granted.rs`, how a policy lowers arguments in `cap.rs`,
-//! what shadow policies would have decided in `shadow.rs`.
+//! journal. What a person adds to it is in `person.rs`, what a grant adds in `granted.rs`, how a policy lowers arguments in `cap.rs`.
 
 mod cap;
 mod granted;
 mod person;
-mod shadow;
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -27,6 +25,7 @@ use crate::budget::Charge;
 use crate::budgets::Accounts;
 use crate::call::{Call, ServerCall};
 use crate::digest::Digest;
+use crate::event::EventType;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::gate::{Extensions, Gate};
@@ -41,6 +40,7 @@ use crate::origins::{self, CallOrigins};
 use crate::ports::{
     ApprovalNeed, Failed, Hold, PolicyDecision, PolicyRequest, PolicyVerdict, StoreError,
 };
+use crate::shadow;
 use crate::spans::PHASE;
 use crate::tool::Standing;
 
@@ -151,18 +151,14 @@ async fn judge_visibly(
         Call::Core(_) => false,
         Call::Server(_) => true,
     };
-    let asker = trail.asker();
-    let mut args = args;
-    let asked = loop {
-        let known = Known::beside(gate, &asker, &args.call).await?;
-        let asked = ask(gate, &asker.principal_id, args, known, |request, in_force| {
-            shadow::note(gate, trail, request, in_force);
-        });
-        match asked {
-            Ok(asked) => break asked,
-            Err(Replaced(given_back)) => args = *given_back,
+    let asked = ask(gate, &trail.asker(), args, |request, in_force| {
+        // The event is part of a commit that is made anyway.
+        if let Some(shadow) = gate.policy.shadow(request, in_force) {
+            let difference = shadow::difference(request, in_force, &shadow);
+            trail.note(gate, EventType::PolicyDiffers, difference);
         }
-    };
+    })
+    .await?;
     if !trail.is_open() && asked.shows_erasable() {
         return Err(Stop::Reread);
     }
@@ -328,43 +324,27 @@ impl Asked {
     }
 }
 
-/// The policy set was replaced after the budgets were read: the arguments, to be asked about again.
-struct Replaced(Box<ValidatedArgs>);
-
 /// Names first, then policy: a call that is refused by its name reaches neither policy nor the sandbox. Nothing waits
-/// here, so that what `decided` notes is part of the commit that opens the run.
-fn ask(
-    gate: &Gate,
-    principal_id: &PrincipalId,
-    args: ValidatedArgs,
-    known: Known,
-    decided: impl FnOnce(PolicyRequest<'_>, &PolicyDecision),
-) -> Result<Asked, Replaced> {
-    let Known { facts, accounts } = known;
-    if let Some(ground) = judge_name(gate, &args.call) {
-        return Ok(Asked { args, facts, policy: Err(ground), charges: Vec::new() });
-    }
-    let call = args.call.written().into_owned();
-    let request = PolicyRequest { principal_id, call: &call, facts: &facts };
-    let decision = gate.policy.decide(request);
-    let Some(charges) = accounts.charges(&decision.due) else {
-        return Err(Replaced(Box::new(args)));
-    };
-    decided(request, &decision);
-    Ok(Asked { args, facts, policy: Ok(decision), charges })
-}
-
-/// Asks policy again, for a call that it was asked about before.
-async fn ask_again(
+/// after the decision, so that what `decided` notes is part of the commit that opens the run.
+async fn ask(
     gate: &Gate,
     asker: &Asker,
-    mut args: ValidatedArgs,
+    args: ValidatedArgs,
+    decided: impl FnOnce(PolicyRequest<'_>, &PolicyDecision),
 ) -> Result<Asked, StoreError> {
     loop {
-        let known = Known::beside(gate, asker, &args.call).await?;
-        match ask(gate, &asker.principal_id, args, known, |_, _| {}) {
-            Ok(asked) => return Ok(asked),
-            Err(Replaced(given_back)) => args = *given_back,
+        let Known { facts, accounts } = Known::beside(gate, asker, &args.call).await?;
+        if let Some(ground) = judge_name(gate, &args.call) {
+            return Ok(Asked { args, facts, policy: Err(ground), charges: Vec::new() });
+        }
+        let call = args.call.written().into_owned();
+        let request =
+            PolicyRequest { principal_id: &asker.principal_id, call: &call, facts: &facts };
+        let decision = gate.policy.decide(request);
+        // None: the policy set was replaced after the budgets were read.
+        if let Some(charges) = accounts.charges(&decision.due) {
+            decided(request, &decision);
+            return Ok(Asked { args, facts, policy: Ok(decision), charges });
         }
     }
 }
@@ -572,7 +552,7 @@ pub(super) async fn authorize_again(
     let decided = tighten(args.clone(), caps).map_err(StateError::checksum)?;
     let ruling = match stopped(gate, trail, &args) {
         Some(stopped) => stopped,
-        None => judge(gate, ask_again(gate, &trail.asker(), args).await?).await,
+        None => judge(gate, ask(gate, &trail.asker(), args, |_, _| {}).await?).await,
     };
     let ready = match ruling {
         Ruling::Permit(_, judged, _) | Ruling::Ask(_, judged)
