@@ -1,6 +1,7 @@
 //! Where facts come from: what the configuration declares about tools, people and time.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use crate::action::Touch;
 use crate::approvers::Groups;
@@ -47,15 +48,7 @@ impl FactSources {
 
     /// What the tool of a call is declared to be. THINK and FINISH touch nothing.
     pub fn flow<'a>(&'a self, call: &'a Call) -> &'a Flow {
-        static NOTHING: Flow = Flow {
-            is_undeclared: false,
-            reads: BTreeSet::new(),
-            sends: BTreeSet::new(),
-            memory: None,
-            targets: None,
-            trusted: Vec::new(),
-            links: Vec::new(),
-        };
+        static NOTHING: LazyLock<Flow> = LazyLock::new(Flow::default);
         match call {
             Call::Core(call) if call.touch() == Touch::Nothing => &NOTHING,
             Call::Core(_) => &self.sandbox,

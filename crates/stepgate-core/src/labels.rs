@@ -123,26 +123,25 @@ impl Touched {
     }
 }
 
-/// Adds the labels of the session, and of what the call reads.
-pub(crate) async fn with_labels(
+/// Adds the labels of the session to what is known beside a call, and those of what the call reads.
+pub(crate) async fn add_to(
+    facts: &mut Facts,
     gate: &Gate,
-    facts: Facts,
     session_id: SessionId,
     call: &Call,
-) -> Result<Facts, StoreError> {
+) -> Result<(), StoreError> {
     let (store, known) = (&*gate.store, &gate.facts.labels);
     if known.is_empty() {
-        return Ok(facts);
+        return Ok(());
     }
     let session = Carrier::Session(session_id);
     let Touched { read, .. } = Touched::by(gate, call);
     // Read first: no event is added later at a smaller position.
-    let as_of = store.last_position().await?;
-    let carriers = read.iter().chain([&session]);
-    let carried = Carried::read(store, known, carriers).await?;
-    let mut facts = Facts { as_of: Some(as_of), labels: carried.of(&session), ..facts };
+    facts.as_of = Some(store.last_position().await?);
+    let carried = Carried::read(store, known, read.iter().chain([&session])).await?;
+    facts.labels = carried.of(&session);
     facts.reads.extend(read.iter().flat_map(|carrier| carried.of(carrier)));
-    Ok(facts)
+    Ok(())
 }
 
 /// A call that passes labels on.

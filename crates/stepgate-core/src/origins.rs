@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 
 use crate::action::CoreCall;
 use crate::call::Call;
-use crate::facts::Facts;
 use crate::gate::Gate;
 use crate::ids::{RunId, SessionId};
 use crate::json::Value;
@@ -81,17 +80,13 @@ async fn news(gate: &Gate, session_id: SessionId, before: &ReadUpTo) -> Result<N
     }
 }
 
-/// The origins of a call's arguments.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CallOrigins {
-    /// Those that every target has; `none` where the tool has no target.
-    pub(crate) targets: BTreeSet<Origin>,
-    /// Those that every address in the other arguments has; `none` where there is no address.
-    pub(crate) addresses: BTreeSet<Origin>,
-}
-
-/// The origins of a call's arguments. Redacted targets come from the agent: policies do not see them either.
-pub(crate) fn origins_of(given: &Given, call: &Call, directories: &Directories) -> CallOrigins {
+/// The origins that every target of a call has, and those that every address in its other arguments has; `none` where
+/// there is no target, or no address. Redacted targets come from the agent: policies do not see them either.
+pub(crate) fn origins_of(
+    given: &Given,
+    call: &Call,
+    directories: &Directories,
+) -> (BTreeSet<Origin>, BTreeSet<Origin>) {
     let args = arguments(call);
     let declared = targets(call);
     let is_target = |name: &str| declared.iter().flatten().any(|target| *target == name);
@@ -114,7 +109,7 @@ pub(crate) fn origins_of(given: &Given, call: &Call, directories: &Directories) 
         Some(found) => common(&found),
         None => agents(),
     };
-    CallOrigins { targets, addresses }
+    (targets, addresses)
 }
 
 fn is_redacted(call: &Call, name: &str) -> bool {
@@ -175,16 +170,4 @@ fn targets(call: &Call) -> Option<Vec<&str>> {
             Some(targets.iter().map(String::as_str).collect())
         }
     }
-}
-
-/// Adds the origins of the call's arguments, where policies ask for them.
-pub(crate) async fn with_origins(
-    gate: &Gate,
-    facts: Facts,
-    session_id: SessionId,
-    call: &Call,
-) -> Result<Facts, StoreError> {
-    let given = given(gate, session_id).await?;
-    let CallOrigins { targets, addresses } = origins_of(&given, call, &gate.facts.directories);
-    Ok(Facts { targets, addresses, ..facts })
 }

@@ -36,10 +36,11 @@ use crate::journal::artifact::{
 use crate::journal::{Artifact, Kind, Reference, StateError};
 use crate::json::Value;
 use crate::labels;
-use crate::origins::{self, CallOrigins};
+use crate::origins;
 use crate::ports::{
     ApprovalNeed, Failed, Hold, PolicyDecision, PolicyRequest, PolicyVerdict, StoreError,
 };
+use crate::run::Status;
 use crate::shadow;
 use crate::spans::PHASE;
 use crate::tool::Standing;
@@ -147,10 +148,7 @@ async fn judge_visibly(
     trail: &mut Trail,
     args: ValidatedArgs,
 ) -> Result<Ruling, Stop> {
-    let waits_for_a_place = match args.call {
-        Call::Core(_) => false,
-        Call::Server(_) => true,
-    };
+    let waits_for_a_place = matches!(args.call, Call::Server(_));
     let asked = ask(gate, &trail.asker(), args, |request, in_force| {
         // The event is part of a commit that is made anyway.
         if let Some(shadow) = gate.policy.shadow(request, in_force) {
@@ -166,8 +164,8 @@ async fn judge_visibly(
     if let Some(ruling) = at_once(judging.as_mut()).await {
         return Ok(ruling);
     }
-    if waits_for_a_place {
-        trail.commit_request(gate).await?;
+    if waits_for_a_place && !trail.is_open() {
+        trail.commit_as(gate, Status::Started).await?;
     }
     Ok(judging.await)
 }
@@ -274,35 +272,28 @@ impl Ground {
     }
 }
 
-/// What is known beside a call.
-struct Known {
-    facts: Facts,
-    /// The accounts that the call is charged to, where budgets cover it.
-    accounts: Accounts,
-}
-
-impl Known {
-    async fn beside(gate: &Gate, asker: &Asker, call: &Call) -> Result<Self, StoreError> {
-        let Asker { principal_id, session_id, step_index } = asker;
-        let facts = gate.facts_of(principal_id, call);
-        let facts = labels::with_labels(gate, facts, *session_id, call).await?;
-        let accounts = Accounts::read(gate, principal_id, *session_id, call).await?;
-        let needs = gate.policy.needs(call.name());
-        let facts = Facts {
-            opened: match needs.opened {
-                true => Some(gate.windows_at_opening(*session_id).await?),
-                false => None,
-            },
-            steps: needs.steps.then(|| step_index.saturating_sub(1)),
-            used: accounts.used(),
-            ..facts
-        };
-        let facts = match needs.origins {
-            true => origins::with_origins(gate, facts, *session_id, call).await?,
-            false => facts,
-        };
-        Ok(Self { facts, accounts })
+/// What is known beside a call, and the accounts that it is charged to, where budgets cover it.
+async fn known_beside(
+    gate: &Gate,
+    asker: &Asker,
+    call: &Call,
+) -> Result<(Facts, Accounts), StoreError> {
+    let Asker { ref principal_id, session_id, step_index } = *asker;
+    let mut facts = gate.facts_of(principal_id, call);
+    labels::add_to(&mut facts, gate, session_id, call).await?;
+    let accounts = Accounts::read(gate, principal_id, session_id, call).await?;
+    facts.used = accounts.used();
+    let needs = gate.policy.needs(call.name());
+    if needs.opened {
+        facts.opened = Some(gate.windows_at_opening(session_id).await?);
     }
+    facts.steps = needs.steps.then(|| step_index.saturating_sub(1));
+    if needs.origins {
+        let given = origins::given(gate, session_id).await?;
+        (facts.targets, facts.addresses) =
+            origins::origins_of(&given, call, &gate.facts.directories);
+    }
+    Ok((facts, accounts))
 }
 
 /// What policy says about a call, or the rule that refuses it whatever policy says.
@@ -333,7 +324,7 @@ async fn ask(
     decided: impl FnOnce(PolicyRequest<'_>, &PolicyDecision),
 ) -> Result<Asked, StoreError> {
     loop {
-        let Known { facts, accounts } = Known::beside(gate, asker, &args.call).await?;
+        let (facts, accounts) = known_beside(gate, asker, &args.call).await?;
         if let Some(ground) = judge_name(gate, &args.call) {
             return Ok(Asked { args, facts, policy: Err(ground), charges: Vec::new() });
         }
@@ -426,9 +417,10 @@ pub(super) fn weigh(
         ..known
     };
     if gate.policy.needs(args.call.name()).origins {
-        let origins = assumed.origins_of(&args.call, &gate.facts.directories);
-        let CallOrigins { targets, addresses } = origins;
-        facts = Facts { targets, addresses, ..facts };
+        let (targets, addresses) =
+            origins::origins_of(&assumed.given, &args.call, &gate.facts.directories);
+        facts.targets = assumed.targets.clone().unwrap_or(targets);
+        facts.addresses = assumed.addresses.clone().unwrap_or(addresses);
     }
     let decision =
         gate.policy.decide(PolicyRequest { principal_id, call: &written, facts: &facts });

@@ -22,6 +22,7 @@ use crate::journal::{Artifact, Sealed};
 use crate::json::{Value, canonical};
 use crate::limits::Limits;
 use crate::ports::{ApprovalChange, StoreError};
+use crate::run::Status;
 use crate::spans::PHASE;
 use crate::time::Timestamp;
 
@@ -105,7 +106,7 @@ pub(super) async fn pause(
     };
     trail.note(gate, EventType::ApprovalRequested, payload);
     trail.change_approval(ApprovalChange::Ask(approval));
-    trail.commit_pause(gate).await?;
+    trail.commit_as(gate, Status::ApprovalRequired).await?;
     drop(asking);
     Err(Stop::Paused(approval_id))
 }

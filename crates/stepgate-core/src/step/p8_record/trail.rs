@@ -405,7 +405,7 @@ impl Trail {
             self.note(gate, EventType::BudgetReserved, charge);
             self.budget_changes.push(BudgetChange::Reserve(charge.clone()));
         }
-        let committed = self.commit_opening(gate, status).await;
+        let committed = self.commit_as(gate, status).await;
         let was_not_written = matches!(
             committed,
             Err(Stop::Fault(Fault::Store(StoreError::Unavailable(_) | StoreError::OverBudget(_))))
@@ -421,24 +421,6 @@ impl Trail {
         }
     }
 
-    /// Makes the request durable before anything is decided, unless it is durable already.
-    pub(in crate::step) async fn commit_request(&mut self, gate: &Gate) -> Result<(), Stop> {
-        match self.is_open {
-            true => Ok(()),
-            false => self.commit_opening(gate, Status::Started).await,
-        }
-    }
-
-    /// Makes the decision durable, together with the use of the grant that it names.
-    pub(in crate::step) async fn commit_decision(&mut self, gate: &Gate) -> Result<(), Stop> {
-        self.commit_opening(gate, Status::Started).await
-    }
-
-    /// Makes the question to a person durable, with a checkpoint.
-    pub(in crate::step) async fn commit_pause(&mut self, gate: &Gate) -> Result<(), Stop> {
-        self.commit_opening(gate, Status::ApprovalRequired).await
-    }
-
     /// Makes the events durable before a call is sent again. If the commit does not succeed, the call is not
     /// sent.
     pub(in crate::step) async fn commit_events(&mut self, gate: &Gate) -> Result<(), Stop> {
@@ -448,7 +430,12 @@ impl Trail {
         Ok(())
     }
 
-    async fn commit_opening(&mut self, gate: &Gate, status: Status) -> Result<(), Stop> {
+    /// Makes everything up to here durable, in a run of this status. A run that waits for a person gets a checkpoint.
+    pub(in crate::step) async fn commit_as(
+        &mut self,
+        gate: &Gate,
+        status: Status,
+    ) -> Result<(), Stop> {
         let mut commit = self.next_commit();
         match &mut commit.open {
             Some(run) => run.status = status,
