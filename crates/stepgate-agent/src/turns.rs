@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType, payload};
@@ -179,7 +179,7 @@ async fn write(
         Entry::Failed(result) => (EventType::TurnFailed, payload::value(result)),
     };
     let written = TurnEvent { turn_id: turn.id, number, body };
-    let event = event(gate, session_id, event_id, event_type, &written);
+    let event = gate.event(event_id, event_type, payload::value(&written), session_id);
     let Err(refused) = gate.store.append_event(event.clone()).await else {
         return Ok(Next::Ours);
     };
@@ -203,25 +203,6 @@ async fn write(
         }
         Some(_) => Ok(Next::Another),
         None => Err(refused.into()),
-    }
-}
-
-/// An event of a turn, in its session's chain.
-pub(crate) fn event(
-    gate: &Gate,
-    session_id: SessionId,
-    event_id: ArtifactId,
-    event_type: EventType,
-    payload: impl Serialize,
-) -> Event {
-    Event {
-        event_id,
-        event_type,
-        payload: payload::value(payload),
-        run_id: None,
-        sequence_number: 0,
-        session_id,
-        ts: gate.world.now(),
     }
 }
 

@@ -7,13 +7,12 @@ use crate::action::Touch;
 use crate::approvers::Groups;
 use crate::call::Call;
 use crate::detect::Detectors;
-use crate::facts::{FactNames, Facts};
+use crate::facts::FactNames;
 use crate::ids::PrincipalId;
 use crate::label::{Flow, Label};
 use crate::origin::Directories;
 use crate::schedule::Schedule;
 use crate::session_cache::SessionCache;
-use crate::time::Timestamp;
 
 /// What the configuration declares: where facts come from.
 #[derive(Clone, Debug, Default)]
@@ -53,24 +52,6 @@ impl FactSources {
             Call::Core(call) if call.touch() == Touch::Nothing => &NOTHING,
             Call::Core(_) => &self.sandbox,
             Call::Server(call) => &call.tool.flow,
-        }
-    }
-
-    /// The facts that need no store.
-    pub fn without_labels(
-        &self,
-        groups: &Groups,
-        principal_id: &PrincipalId,
-        call: &Call,
-        now: Timestamp,
-    ) -> Facts {
-        let Flow { reads, sends, .. } = self.flow(call);
-        Facts {
-            groups: groups.of(principal_id),
-            reads: reads.clone(),
-            sends: sends.clone(),
-            schedule: self.schedule.open_at(now),
-            ..Facts::default()
         }
     }
 }

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::action::CoreCall;
 use crate::call::Call;
+use crate::event::EventType;
 use crate::event::payload::{self, LabelAdded, LabelRemoved};
-use crate::event::{Event, EventType};
 use crate::facts::Facts;
 use crate::gate::{Fault, Gate};
 use crate::ids::{ArtifactId, PrincipalId, SessionId};
@@ -280,16 +280,8 @@ async fn change(
         Carrier::Session(session_id) => *session_id,
         Carrier::Path(_) | Carrier::Memory(_) => gate.system_session().await?.session_id,
     };
-    let event = Event {
-        event_id: carrier.change_id(label, number),
-        event_type,
-        payload,
-        run_id: None,
-        sequence_number: 0,
-        session_id,
-        ts: gate.world.now(),
-    };
-    let event_id = event.event_id;
+    let event_id = carrier.change_id(label, number);
+    let event = gate.event(event_id, event_type, payload, session_id);
     match gate.store.append_event(event).await {
         Ok(()) => Ok(()),
         Err(refused) => match gate.store.event(event_id).await? {

@@ -2,7 +2,7 @@
 //! the result.
 
 use crate::digest::Digest;
-use crate::event::{Event, EventType, payload};
+use crate::event::{EventType, payload};
 use crate::gate::{Fault, Gate};
 use crate::ids::RunId;
 use crate::journal::StateCode;
@@ -49,18 +49,11 @@ fn is_busy(fault: &Fault) -> bool {
 
 async fn append(gate: &Gate, late: &LateResult) -> Result<(), Fault> {
     let Some(known) = gate.store.recall(late.run_id).await? else { return Ok(()) };
-    let event = Event {
-        event_id: gate.fresh_id(),
-        event_type: EventType::LateResult,
-        payload: payload::value(payload::LateResult {
-            result_digest: late.result_digest,
-            succeeded: late.succeeded,
-            tool: known.run.tool_name,
-        }),
-        run_id: Some(late.run_id),
-        sequence_number: known.last_sequence_number,
-        session_id: known.run.arrival.session_id,
-        ts: gate.world.now(),
-    };
+    let payload = payload::value(payload::LateResult {
+        result_digest: late.result_digest,
+        succeeded: late.succeeded,
+        tool: known.run.tool_name.clone(),
+    });
+    let event = gate.event_of(&known, EventType::LateResult, payload);
     Ok(gate.store.append_event(event).await?)
 }

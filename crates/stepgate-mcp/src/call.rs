@@ -390,7 +390,7 @@ async fn submit_or_join(
 /// Whether policy would require approval of this call now.
 async fn would_ask(shared: &Shared, call: &Call) -> Result<bool, Fault> {
     let gate = &shared.service.gate;
-    if !gate.could_ask(&call.asker.principal_id, &call.proposed.action) {
+    if !gate.prospect(&call.asker.principal_id, &call.proposed.action).could_ask {
         return Ok(false);
     }
     let assumed = match call.asker.session {

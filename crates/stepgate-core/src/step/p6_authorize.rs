@@ -285,7 +285,9 @@ async fn known_beside(
     facts.used = accounts.used();
     let needs = gate.policy.needs(call.name());
     if needs.opened {
-        facts.opened = Some(gate.windows_at_opening(session_id).await?);
+        let session = gate.store.session(session_id).await?;
+        let session = session.ok_or(StoreError::UnknownSession(session_id))?;
+        facts.opened = Some(gate.facts.schedule.open_at(session.ts));
     }
     facts.steps = needs.steps.then(|| step_index.saturating_sub(1));
     if needs.origins {

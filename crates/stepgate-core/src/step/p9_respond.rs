@@ -9,7 +9,7 @@ use super::p8_record::{TraceRecord, Trail};
 use super::{Answer, ErrorBody, Recorded, Reply};
 use crate::approval::ApprovalStatus;
 use crate::archived::ArchivedRun;
-use crate::event::{Event, EventType, payload};
+use crate::event::{EventType, payload};
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::ids::{ApprovalId, RunId};
@@ -52,18 +52,9 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Option<Answer
         return notice(gate, &dossier.ok_or_else(|| unknown(run_id))?).map(Some);
     }
     let answer = replayed(&known)?;
-    let event = Event {
-        event_id: gate.fresh_id(),
-        event_type: EventType::ToolReplayed,
-        payload: payload::value_from(
-            payload::ToolReplayed { tool: known.run.tool_name.clone() },
-            gate.world.request(),
-        ),
-        run_id: Some(run_id),
-        sequence_number: known.last_sequence_number,
-        session_id: known.run.arrival.session_id,
-        ts: gate.world.now(),
-    };
+    let payload = payload::ToolReplayed { tool: known.run.tool_name.clone() };
+    let payload = payload::value_from(payload, gate.world.request());
+    let event = gate.event_of(&known, EventType::ToolReplayed, payload);
     match gate.store.append_event(event).await {
         // The answer itself is durable. It is given even if the disk is too full to record the replay.
         Ok(()) | Err(StoreError::Unavailable(_)) => Ok(Some(answer)),
