@@ -7,7 +7,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use crate::action::CoreCall;
 use crate::call::Call;
 use crate::gate::Gate;
 use crate::ids::{RunId, SessionId};
@@ -136,27 +135,13 @@ fn found_in<'a>(args: impl Iterator<Item = &'a Value>) -> Option<Vec<Cow<'a, Val
 
 /// The arguments of a call.
 fn arguments(call: &Call) -> Vec<(&str, Cow<'_, Value>)> {
-    let text = |text: &str| Cow::Owned(Value::from(text));
-    let core = match call {
+    match call {
         Call::Server(call) => {
-            let args = call.args.iter().map(|(name, value)| (name.as_str(), Cow::Borrowed(value)));
-            return args.collect();
+            call.args.iter().map(|(name, value)| (name.as_str(), Cow::Borrowed(value))).collect()
         }
-        Call::Core(core) => core,
-    };
-    match core {
-        CoreCall::Think => Vec::new(),
-        CoreCall::Finish { response } => vec![("response", text(response))],
-        CoreCall::ReadFile { path }
-        | CoreCall::ListFiles { path }
-        | CoreCall::CreateDirectory { path }
-        | CoreCall::DeleteFile { path } => vec![("path", text(path.as_str()))],
-        CoreCall::WriteFile { path, content } => {
-            vec![("path", text(path.as_str())), ("content", text(content))]
-        }
-        CoreCall::RenameFile { source, destination } => {
-            let (source, destination) = (source.as_str(), destination.as_str());
-            vec![("source", text(source)), ("destination", text(destination))]
+        Call::Core(call) => {
+            let value = |(name, text)| (name, Cow::Owned(Value::from(text)));
+            call.arguments().into_iter().map(value).collect()
         }
     }
 }
