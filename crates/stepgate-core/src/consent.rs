@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::approval::{Approval, ApprovalStatus};
 use crate::approvers;
-use crate::consent_cache::{Recorded, RecordedGrant, used};
+use crate::consent_cache::{RecordedGrant, used};
 use crate::event::EventType;
 use crate::event::payload::{ApprovalVoted, GrantRevoked};
 use crate::gate::{Fault, Gate};
@@ -202,10 +202,8 @@ pub async fn revoke_grant(
     revoked_by: PrincipalId,
 ) -> Result<bool, Fault> {
     read_on(gate).await?;
-    let is_there = {
-        let Recorded { grants, revoked, .. } = gate.consents.recorded();
-        grants.contains_key(&grant_id) && !revoked.contains_key(&grant_id)
-    };
+    let grants = gate.consents.recorded().grants;
+    let is_there = grants.get(&grant_id).is_some_and(|made| made.revocation.is_none());
     if is_there {
         gate.note(EventType::GrantRevoked, GrantRevoked { grant_id, revoked_by }).await?;
     }
@@ -256,17 +254,11 @@ impl GrantStanding {
 /// Every grant, newest first.
 pub async fn grants(gate: &Gate) -> Result<Vec<GrantStanding>, StoreError> {
     read_on(gate).await?;
-    let Recorded { grants, revoked, .. } = gate.consents.recorded();
+    let grants = gate.consents.recorded().grants;
     let mut standings = Vec::with_capacity(grants.len());
-    for (grant_id, RecordedGrant { grant, ts }) in grants.into_iter().rev() {
-        let used = used(&*gate.store, grant_id, grant.uses_max).await?;
-        standings.push(GrantStanding {
-            grant_id,
-            used: used.len() as u64,
-            created_at: ts,
-            revocation: revoked.get(&grant_id).cloned(),
-            grant,
-        });
+    for (grant_id, RecordedGrant { grant, ts, revocation }) in grants.into_iter().rev() {
+        let used = used(&*gate.store, grant_id, grant.uses_max).await?.len() as u64;
+        standings.push(GrantStanding { grant_id, grant, created_at: ts, used, revocation });
     }
     Ok(standings)
 }

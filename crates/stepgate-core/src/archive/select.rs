@@ -258,12 +258,8 @@ impl Judge<'_> {
     fn is_counted(&self, dossier: &Dossier) -> bool {
         used_grants(dossier).any(|grant_id| {
             let Some(grant_id) = grant_id else { return true };
-            let has_ended = |made: &crate::consent_cache::RecordedGrant| {
-                made.grant.expires_at <= self.now
-                    || self.consents.revoked.contains_key(&grant_id)
-                    || self.consents.archived.contains(&grant_id)
-            };
-            !self.consents.grants.get(&grant_id).is_some_and(has_ended)
+            let made = self.consents.grants.get(&grant_id);
+            !made.is_some_and(|made| self.consents.has_ended(&grant_id, made, self.now))
         })
     }
 }
