@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use stepgate_core::action::{Action, InvalidArgs};
 use stepgate_core::budget::BudgetName;
 use stepgate_core::call::{Call, ServerCall};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::facts::Facts;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::label::Flow;
@@ -17,7 +18,6 @@ use stepgate_core::tool::{Contract, Standing, Tool};
 use toml::Spanned;
 
 use crate::answer::Verdict;
-use crate::decimal::Decimal;
 use crate::directory::{Kind, SourceFile};
 use crate::finding::{FilePosition, Finding, Severity, one_line};
 use crate::limits::CASES_MAX;

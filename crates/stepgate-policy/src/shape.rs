@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use cedar_policy::RestrictedExpression;
 use serde_json::{Map, Number, Value, json};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::digest::Digest;
 use stepgate_core::label::Flow;
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 
-use crate::cause::{Cause, EXACT_MAX};
-use crate::decimal::{DECIMAL_MAX, Decimal};
+use crate::cause::{Cause, DECIMAL_MAX, EXACT_MAX};
 use crate::limits::{ARGS_DEPTH_MAX, ATTRIBUTES_MAX};
 use crate::vocabulary::decimal;
 

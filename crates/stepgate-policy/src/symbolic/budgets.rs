@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use stepgate_core::decimal::Decimal;
 
 use super::expr::Expr;
 use super::limits_of_schema::{literal, plain};
 use super::rules::Mentioned;
 use super::world::{KnownTool, in_group, principal_is};
 use crate::budget::Budget;
-use crate::decimal::Decimal;
 use crate::reads::context_path;
 use crate::set::PolicySet;
 use crate::shape::Shape;

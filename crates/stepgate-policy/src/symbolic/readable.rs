@@ -1,13 +1,13 @@
 //! Which of many examples is asked for: one that people can read, and another one than before.
 
 use stepgate_core::action::Action;
+use stepgate_core::decimal::Decimal;
 
 use super::Scene;
 use super::example::Example;
 use super::expr::Expr;
 use super::limits_of_schema::literal;
 use super::world::Known;
-use crate::decimal::Decimal;
 use crate::shape::{Record, Shape};
 
 impl Scene<'_, '_> {

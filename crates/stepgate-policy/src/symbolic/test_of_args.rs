@@ -4,13 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde_json::{Number, Value};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::spelled;
 
 use super::Scene;
 use super::expr::Expr;
 use super::limits_of_schema::literal;
 use super::world::Known;
-use crate::decimal::Decimal;
 use crate::shape::{Record, Shape, long};
 
 /// A condition on one argument. It does not hold where the argument is absent.
