@@ -196,7 +196,7 @@ pub async fn redispatch(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
     let redispatched = locked(gate, run_id, async {
         let Restored { mut trail, args, state, caps, sent } = restore(gate, run_id).await?;
         if state.is_terminal() {
-            return p9_respond::recorded(gate, run_id).await;
+            return answer_of(gate, run_id).await;
         }
         if let Some(approval) = trail.pending_approval() {
             return Ok(p9_respond::paused(&trail, approval.approval_id));
