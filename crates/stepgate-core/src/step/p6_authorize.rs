@@ -112,21 +112,21 @@ pub(super) async fn decide(
     args: ValidatedArgs,
 ) -> Result<AuthorizedRequest, Stop> {
     let ruling = match stopped(gate, trail, &args) {
-        Some(stopped) => stopped,
+        Some(ground) => Err(ground),
         None => judge_visibly(gate, trail, args).await?,
     };
     match ruling {
-        Ruling::Permit(ground, judged, ready) => {
+        Ok(Ruling::Permit(ground, judged, ready)) => {
             let decision = append_decision(gate, trail, Verdict::Approve, ground)?;
             Ok(authorized(trail, judged, ready, decision))
         }
-        Ruling::Ask(question, judged) => {
+        Ok(Ruling::Ask(question, judged)) => {
             match granted::authorize(gate, trail, &question, judged).await? {
                 Ok(request) => Ok(request),
                 Err(judged) => person::pause(gate, trail, judged.args, question).await,
             }
         }
-        Ruling::Deny(ground) => {
+        Err(ground) => {
             let why = ground.rationale.clone();
             append_decision(gate, trail, Verdict::Deny, ground)?;
             Err(Failure::PolicyViolation(why).into())
@@ -134,11 +134,11 @@ pub(super) async fn decide(
     }
 }
 
-/// The ruling on a call that a stop covers, whatever policy says.
-fn stopped(gate: &Gate, trail: &Trail, args: &ValidatedArgs) -> Option<Ruling> {
+/// Why a call that a stop covers is denied, whatever policy says.
+fn stopped(gate: &Gate, trail: &Trail, args: &ValidatedArgs) -> Option<Ground> {
     let rationale = gate.consents.stopped(trail.parties(&args.call))?;
     let meta = DecisionMeta { policies: vec!["stop".to_owned()], ..DecisionMeta::default() };
-    Some(Ruling::Deny(Ground { rationale, policy_hash: None, meta }))
+    Some(Ground { rationale, policy_hash: None, meta })
 }
 
 /// Decides. A call that has to wait for a permit of its server is an accepted request: its row is written
@@ -147,7 +147,7 @@ async fn judge_visibly(
     gate: &Gate,
     trail: &mut Trail,
     args: ValidatedArgs,
-) -> Result<Ruling, Stop> {
+) -> Result<Result<Ruling, Ground>, Stop> {
     let waits_for_a_place = matches!(args.call, Call::Server(_));
     let asked = ask(gate, &trail.asker(), args, |request, in_force| {
         // The event is part of a commit that is made anyway.
@@ -192,11 +192,10 @@ fn authorized(
     AuthorizedRequest { call, args, key, pre_state, unready, decision, charges, _authority }
 }
 
-/// The joint ruling of names, pins, policy and sandbox.
+/// The joint ruling of names, pins, policy and sandbox, where they do not deny the call.
 enum Ruling {
     Permit(Ground, Judged, Ready),
     Ask(Question, Judged),
-    Deny(Ground),
 }
 
 /// A call that may be sent.
@@ -342,13 +341,10 @@ async fn ask(
     }
 }
 
-/// Then the caps, then the sandbox.
-async fn judge(gate: &Gate, asked: Asked) -> Ruling {
+/// Then the caps, then the sandbox. The error says why the call is denied.
+async fn judge(gate: &Gate, asked: Asked) -> Result<Ruling, Ground> {
     let Asked { args, facts, policy, charges } = asked;
-    let policy = match policy {
-        Ok(policy) => policy,
-        Err(ground) => return Ruling::Deny(ground),
-    };
+    let policy = policy?;
     let decided = (&policy, &facts);
     let need = match &policy.verdict {
         PolicyVerdict::Permit => None,
@@ -359,31 +355,22 @@ async fn judge(gate: &Gate, asked: Asked) -> Ruling {
                 (None, []) => "no policy permits it".to_owned(),
                 (None, policies) => format!("denied by {}", policies.join(", ")),
             };
-            return Ruling::Deny(Ground::of_policy(decided, None, rationale));
+            return Err(Ground::of_policy(decided, None, rationale));
         }
     };
-    let (args, cap) = match cap::lower(args, &policy.caps) {
-        Ok(lowered) => lowered,
-        Err(rule) => return Ruling::Deny(Ground::of_cap(decided, rule)),
-    };
+    let (args, cap) =
+        cap::lower(args, &policy.caps).map_err(|rule| Ground::of_cap(decided, rule))?;
+    let refused = |rule: &str| Ground::of_rule("sandbox", rule);
     let judged = Judged { args, charges };
-    match need {
-        None => match make_ready(gate, &judged.args.call).await {
-            Ok(ready) => {
-                let rationale = "permitted by policy".to_owned();
-                Ruling::Permit(Ground::of_policy(decided, cap, rationale), judged, ready)
-            }
-            Err(rule) => Ruling::Deny(Ground::of_rule("sandbox", rule)),
-        },
-        // No hold is kept while a person decides.
-        Some(ApprovalNeed { reason, required }) => match look(gate, &judged.args.call).await {
-            Ok(pre_state) => {
-                let ground = Ground::of_policy(decided, cap, reason);
-                Ruling::Ask(Question { ground, required, pre_state }, judged)
-            }
-            Err(rule) => Ruling::Deny(Ground::of_rule("sandbox", rule)),
-        },
-    }
+    let Some(ApprovalNeed { reason, required }) = need else {
+        let ready = make_ready(gate, &judged.args.call).await.map_err(refused)?;
+        let ground = Ground::of_policy(decided, cap, "permitted by policy".to_owned());
+        return Ok(Ruling::Permit(ground, judged, ready));
+    };
+    // No hold is kept while a person decides.
+    let pre_state = look(gate, &judged.args.call).await.map_err(refused)?;
+    let ground = Ground::of_policy(decided, cap, reason);
+    Ok(Ruling::Ask(Question { ground, required, pre_state }, judged))
 }
 
 /// What names, pins and policy say about a call, before the executor is asked.
@@ -545,24 +532,24 @@ pub(super) async fn authorize_again(
     // The call that the decision was about: only this call may go on under it.
     let decided = tighten(args.clone(), caps).map_err(StateError::checksum)?;
     let ruling = match stopped(gate, trail, &args) {
-        Some(stopped) => stopped,
+        Some(ground) => Err(ground),
         None => judge(gate, ask(gate, &trail.asker(), args, |_, _| {}).await?).await,
     };
     let ready = match ruling {
-        Ruling::Permit(_, judged, _) | Ruling::Ask(_, judged)
+        Ok(Ruling::Permit(_, judged, _) | Ruling::Ask(_, judged))
             if judged.args.args != decided.args =>
         {
             Err("policy now caps the arguments differently".to_owned())
         }
-        Ruling::Permit(_, judged, ready) => Ok((judged.charges, ready)),
-        Ruling::Ask(question, judged)
+        Ok(Ruling::Permit(_, judged, ready)) => Ok((judged.charges, ready)),
+        Ok(Ruling::Ask(question, judged))
             if granted::still_covers(gate, trail, &question, &judged.args).await? =>
         {
             let ready = make_ready(gate, &judged.args.call).await;
             ready.map(|ready| (judged.charges, ready)).map_err(|rule| format!("sandbox: {rule}"))
         }
-        Ruling::Ask(..) => Err("policy now asks for an approval".to_owned()),
-        Ruling::Deny(ground) => Err(ground.rationale),
+        Ok(Ruling::Ask(..)) => Err("policy now asks for an approval".to_owned()),
+        Err(ground) => Err(ground.rationale),
     };
     match ready {
         Ok((charges, ready)) => {

@@ -269,18 +269,18 @@ async fn approve_call(
     };
     let again = ask(gate, asker, args, |_, _| {}).await?;
     let (mut ground, judged, ready) = match judge(gate, again).await {
-        Ruling::Permit(ground, judged, ready) => (ground, judged, Ok(ready)),
+        Ok(Ruling::Permit(ground, judged, ready)) => (ground, judged, Ok(ready)),
         // Policy may have become stricter since the question was asked.
-        Ruling::Ask(Question { required, .. }, _)
+        Ok(Ruling::Ask(Question { required, .. }, _))
             if !approvers::are_enough(&required, &gate.groups, people) =>
         {
             return Err(Refused::MorePeople);
         }
-        Ruling::Ask(Question { ground, .. }, judged) => {
+        Ok(Ruling::Ask(Question { ground, .. }, judged)) => {
             let ready = make_ready(gate, &judged.args.call).await;
             (ground, judged, ready)
         }
-        Ruling::Deny(ground) => return Ok(denied(ground)),
+        Err(ground) => return Ok(denied(ground)),
     };
     Ok(match ready {
         _ if Digest::of(&judged.args.bound(&asker.principal_id, None)) != asked.call_digest => {
