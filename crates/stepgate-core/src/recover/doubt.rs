@@ -17,19 +17,19 @@ use crate::tool::{Delivery, Standing, ToolName};
 
 /// Asks the status tool, where the call's tool names one, and settles the call by its answer.
 pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left, Fault> {
-    let Some(question) = question(gate, dossier)? else {
+    let Some((status_tool, args)) = question(gate, dossier)? else {
         return Ok(Left::InDoubt);
     };
     let arrival = &dossier.run.arrival;
     if gate.doubts.is_too_soon(arrival.run_id, gate.world.now()) {
         return Ok(Left::InDoubt);
     }
-    if !may_be_asked(gate, arrival, &question).await? {
+    if !may_be_asked(gate, arrival, &status_tool, &args).await? {
         return Ok(Left::InDoubt);
     }
     let proposal = canonical::text_of(&serde_json::json!({
-        "action": question.status_tool,
-        "args": question.args(),
+        "action": status_tool,
+        "args": args,
         "id": gate.world.fresh_uuid(),
         "reasoning": format!("whether the call of run {} was done", arrival.run_id),
         "schema_version": "1.0.0",
@@ -73,34 +73,24 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
     }
 }
 
-struct Question {
-    status_tool: ToolName,
-    idempotency_key: String,
-}
-
-impl Question {
-    fn args(&self) -> Map<String, Value> {
-        Map::from_iter([("idempotency_key".to_owned(), self.idempotency_key.clone().into())])
-    }
-}
-
 /// Whether the question only reads, needs no person, and is not stopped: it is a call like any other. A question that
 /// is denied would leave one more run at every recovery; one that a person must permit would leave one more open
 /// approval.
 async fn may_be_asked(
     gate: &Gate,
     arrival: &Arrival,
-    question: &Question,
+    status_tool: &ToolName,
+    args: &Map<String, Value>,
 ) -> Result<bool, StoreError> {
     let Arrival { principal_id, session_id, .. } = arrival;
-    let server = question.status_tool.server();
+    let server = status_tool.server();
     let parties = CallParties { principal_id, session_id: *session_id, server };
     if gate.consents.stopped(parties).is_some() {
         return Ok(false);
     }
-    let Some(tool) = gate.tools.tool(&question.status_tool) else { return Ok(false) };
+    let Some(tool) = gate.tools.tool(status_tool) else { return Ok(false) };
     let only_looks = tool.class() == ToolClass::Read && tool.standing == Standing::Accepted;
-    let call = Call::Server(ServerCall { tool, args: question.args() });
+    let call = Call::Server(ServerCall { tool, args: args.clone() });
     let used = budgets::used_now(gate, principal_id, *session_id, &call).await?;
     let facts = Facts { used, ..gate.facts_of(principal_id, &call) };
     let request = PolicyRequest { principal_id, call: &call.written(), facts: &facts };
@@ -108,14 +98,18 @@ async fn may_be_asked(
     Ok(only_looks && decision.verdict == PolicyVerdict::Permit)
 }
 
-fn question(gate: &Gate, dossier: &Dossier) -> Result<Option<Question>, StateError> {
+/// The status tool of the call's tool, where there is one, and the arguments of the question.
+fn question(
+    gate: &Gate,
+    dossier: &Dossier,
+) -> Result<Option<(ToolName, Map<String, Value>)>, StateError> {
     let Some(call) = replay(&dossier.entries)?.call else { return Ok(None) };
     let name = ToolName::of(&call.call.tool_server, &call.call.tool_name).ok();
     let tool = name.and_then(|name| gate.tools.tool(&name));
     Ok(match tool.map(|tool| tool.delivery.clone()) {
         Some(Delivery::Query(status_tool)) => {
-            let idempotency_key = call.idempotency_key.to_string();
-            Some(Question { status_tool, idempotency_key })
+            let key = Value::from(call.idempotency_key.as_str());
+            Some((status_tool, Map::from_iter([("idempotency_key".to_owned(), key)])))
         }
         Some(Delivery::HonoursKey | Delivery::Redispatch | Delivery::Ask) | None => None,
     })
