@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use stepgate_core::action::{Action, InvalidArgs};
+use stepgate_core::action::Action;
 use stepgate_core::budget::BudgetName;
 use stepgate_core::call::{Call, ServerCall};
 use stepgate_core::decimal::Decimal;
@@ -14,7 +14,7 @@ use stepgate_core::ids::PrincipalId;
 use stepgate_core::label::Flow;
 use stepgate_core::origin::{self, Origin};
 use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
-use stepgate_core::tool::{Contract, Standing, Tool};
+use stepgate_core::tool::{Standing, Tool};
 use toml::Spanned;
 
 use crate::answer::Verdict;
@@ -323,11 +323,5 @@ fn listed(caps: &BTreeMap<String, i64>) -> String {
 
 /// A stand-in for a tool: policies can decide on it, but it cannot be called.
 fn stand_in(tool: &ToolShape) -> Tool {
-    struct Uncallable;
-    impl Contract for Uncallable {
-        fn check(&self, _: &Map<String, Value>) -> Result<(), InvalidArgs> {
-            Err(InvalidArgs::new("tool", "of a case, cannot be called"))
-        }
-    }
-    tool.tool(Standing::Gone, Arc::new(Uncallable))
+    tool.tool(Standing::Gone, Tool::gone(tool.name.clone()).contract)
 }

@@ -13,7 +13,7 @@ use stepgate_core::action::Action;
 use crate::advice;
 use crate::erasable;
 use crate::finding::{FilePosition, Finding, Severity, message_of, offset_of};
-use crate::literal::{Known, listed};
+use crate::literal::{Known, listed, listed_up_to};
 use crate::reads::Reads;
 use crate::rule::Rule;
 use crate::schema::{CORE_GROUP, groups};
@@ -64,23 +64,19 @@ pub(crate) fn validate(
 /// Tools of which the configuration does not say what they bring into a session, where a policy asks for that: what the
 /// operator forgot would let calls pass.
 fn undeclared(rules: &[Rule], tools: &[ToolShape]) -> Option<Finding> {
-    const SHOWN_MAX: usize = 8;
     let rule = rules.iter().find(|rule| Reads::labels_of(&rule.policy))?;
     let is_undeclared = |tool: &&ToolShape| tool.is_accepted && tool.flow.is_undeclared;
-    let names: Vec<String> =
-        tools.iter().filter(is_undeclared).map(|tool| format!("`{}`", tool.name)).collect();
-    if names.is_empty() {
+    let tools = tools.iter().filter(is_undeclared);
+    let count = tools.clone().count();
+    if count == 0 {
         return None;
     }
-    let more = if names.len() > SHOWN_MAX { ", …" } else { "" };
-    let shown: Vec<&str> = names.iter().take(SHOWN_MAX).map(String::as_str).collect();
     let message = format!(
-        "`{}` asks what the session has read, and {} tools are not declared: {}{more}; their results bring no label in. \
+        "`{}` asks what the session has read, and {count} tools are not declared: {}; their results bring no label in. \
          Say in stepgate.toml what they are: `reads = [\"untrusted\"]`, or `reads = []` where strangers write nothing into \
          their results (`stepgate policy init` asks for each)",
         rule.name,
-        names.len(),
-        shown.join(", "),
+        listed_up_to(8, tools.map(|tool| tool.name.as_str())),
     );
     Some(rule.finding(Severity::Warning, message))
 }
