@@ -208,11 +208,11 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether another executor has taken the run over, or may have (decision 10).
-    pub(crate) fn is_taken_over(&self) -> bool {
+    /// What is wrong with the state of a trace, where that is the fault.
+    pub(crate) fn state_code(&self) -> Option<StateCode> {
         match self {
-            Self::Store(StoreError::State(error)) => error.code == StateCode::ConcurrentExecution,
-            Self::Store(_) | Self::Executor(_) | Self::ForeignSession(_) => false,
+            Self::Store(StoreError::State(error)) => Some(error.code),
+            Self::Store(_) | Self::Executor(_) | Self::ForeignSession(_) => None,
         }
     }
 }

@@ -6,7 +6,6 @@ use crate::event::{EventType, payload};
 use crate::gate::{Fault, Gate};
 use crate::ids::RunId;
 use crate::journal::StateCode;
-use crate::ports::StoreError;
 use crate::step;
 
 /// A result that came after the timeout.
@@ -33,17 +32,12 @@ pub async fn note(gate: &Gate, late: LateResult) -> Result<(), Fault> {
     loop {
         attempts_left -= 1;
         match step::locked(gate, late.run_id, append(gate, &late)).await {
-            Err(fault) if attempts_left > 0 && is_busy(&fault) => {}
+            // Another task holds the trace's lock.
+            Err(fault)
+                if attempts_left > 0
+                    && fault.state_code() == Some(StateCode::LockAcquireFailed) => {}
             done => return done,
         }
-    }
-}
-
-/// Whether another task holds the trace's lock.
-fn is_busy(fault: &Fault) -> bool {
-    match fault {
-        Fault::Store(StoreError::State(error)) => error.code == StateCode::LockAcquireFailed,
-        Fault::Store(_) | Fault::Executor(_) | Fault::ForeignSession(_) => false,
     }
 }
 

@@ -27,14 +27,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use tracing::{Instrument, Span, debug_span, field, instrument};
 
 use crate::assumed::Assumed;
-use crate::budgets;
+use crate::budgets::Accounts;
 use crate::call::Call;
 use crate::digest::Digest;
 use crate::event::{EventType, payload};
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use crate::journal::StateError;
+use crate::journal::{StateCode, StateError};
 use crate::machine::State;
 use crate::ports::StoreError;
 use crate::run::Payload;
@@ -133,7 +133,8 @@ async fn attempt_once(
 /// What would be decided on a proposal, without a run: the sandbox is not read, nothing is recorded, and the
 /// idempotency key is not checked.
 pub fn weigh(gate: &Gate, submission: &Submission, assumed: &Assumed) -> Result<Weighed, Failure> {
-    let (mut trail, context) = p1_receive::rehearse(gate, submission);
+    let run_id = RunId::new(gate.world.fresh_uuid());
+    let (mut trail, context) = p1_receive::begin(gate, run_id, 0, submission.clone());
     let object = p2_parse::parse(gate, context?)?;
     let proposal = p3_validate_schema::validate_schema(gate, &mut trail, object)?;
     let action = p4_validate_action::validate_action(gate, proposal)?;
@@ -155,7 +156,8 @@ pub async fn weigh_now(
         Err(failure) => return Ok(Err(failure)),
     };
     let Submission { principal_id, session_id, .. } = submission;
-    let mut used = budgets::used_now(gate, principal_id, *session_id, &weighed.call).await?;
+    let accounts = Accounts::read(gate, principal_id, *session_id, &weighed.call).await?;
+    let mut used = accounts.used();
     if used.is_empty() {
         return Ok(Ok(weighed));
     }
@@ -375,8 +377,8 @@ async fn concluded(
                 return Err(StoreError::Unavailable(why.to_owned()).into());
             }
             Err(Stop::Fault(fault)) => {
-                // Another node that took the run over may be waiting for this hold, so it is dropped.
-                if !fault.is_taken_over() {
+                // Another node that took the run over (decision 10) may be waiting for this hold, so it is dropped.
+                if fault.state_code() != Some(StateCode::ConcurrentExecution) {
                     trail.park(gate);
                 }
                 return Err(fault);

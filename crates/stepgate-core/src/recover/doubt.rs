@@ -2,7 +2,7 @@
 //! the call was done. The question is a run of its own; the event that settles the call links to it.
 
 use super::Left;
-use crate::budgets;
+use crate::budgets::Accounts;
 use crate::call::{Call, ServerCall};
 use crate::facts::Facts;
 use crate::gate::{Fault, Gate};
@@ -91,7 +91,7 @@ async fn may_be_asked(
     let Some(tool) = gate.tools.tool(status_tool) else { return Ok(false) };
     let only_looks = tool.class() == ToolClass::Read && tool.standing == Standing::Accepted;
     let call = Call::Server(ServerCall { tool, args: args.clone() });
-    let used = budgets::used_now(gate, principal_id, *session_id, &call).await?;
+    let used = Accounts::read(gate, principal_id, *session_id, &call).await?.used();
     let facts = Facts { used, ..gate.facts_of(principal_id, &call) };
     let request = PolicyRequest { principal_id, call: &call.written(), facts: &facts };
     let decision = gate.policy.decide(request);

@@ -101,7 +101,7 @@ fn open_journal(gate: &Gate, trail: &mut Trail, args: &ValidatedArgs) -> Result<
         args.call.risk_level(),
     );
     trail.advance(Artifact::ActionRequest(request), None)?;
-    trail.bind_key(args.binding(trail));
+    trail.binding = Some(args.binding(trail));
     Ok(())
 }
 
@@ -187,7 +187,7 @@ fn authorized(
 ) -> AuthorizedRequest {
     let Ready { pre_state, hold, unready } = ready;
     let Judged { args: ValidatedArgs { call, args, key, .. }, charges } = judged;
-    trail.keep(hold);
+    trail.hold = Some(hold);
     let _authority = Authority;
     AuthorizedRequest { call, args, key, pre_state, unready, decision, charges, _authority }
 }

@@ -109,7 +109,7 @@ async fn hold_again(gate: &Gate, trail: &mut Trail, call: &Call) -> Result<(), S
             Stop::Fault(Fault::Executor(format!("{}: {why}", call.tool.name)))
         })?,
     };
-    trail.keep(hold);
+    trail.hold = Some(hold);
     gate.consents.read_on(&*gate.store).await?;
     match gate.consents.stopped(trail.parties(call)) {
         Some(why) => Err(Fault::Executor(format!(
@@ -172,7 +172,7 @@ pub(super) async fn settle_doubt(
     let effect = match effect {
         Some(effect) => {
             // Nothing is sent any more: a parked hold is kept until the record is written.
-            gate.parked.take(trail.run_id()).into_iter().for_each(|hold| trail.keep(hold));
+            trail.hold = gate.parked.take(trail.run_id());
             effect
         }
         None => {
@@ -427,7 +427,7 @@ fn settle(
             let status = if in_doubt { EffectStatus::Error } else { EffectStatus::Failure };
             let outcome = failed(status, failure.code(), failure.message());
             let (result_digest, kept) = kept(failure, said);
-            trail.keep_error(kept);
+            trail.error_said = kept;
             append_effect(gate, trail, key, outcome, EffectMeta { result_digest, ..meta })?;
             Err(Failure::Execution(failure, detail).into())
         }

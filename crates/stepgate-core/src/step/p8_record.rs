@@ -34,7 +34,7 @@ pub(super) async fn record(
 ) -> Result<TraceRecord, Stop> {
     let (output_json, failure) = match ended {
         Ok(ExecutionResult { output_json }) => (output_json, None),
-        Err(failure) => (trail.take_error(), Some(failure)),
+        Err(failure) => (trail.error_said.take(), Some(failure)),
     };
     let failure = failure.as_ref();
     if failure.is_some_and(Failure::is_before_args) && may_be_redacted(gate) {
@@ -66,7 +66,7 @@ pub(super) async fn record(
     };
     let commit = trail.last_commit(Record::seal(&body, ending));
     write(gate, commit).await.map_err(|error| trail.stopped_by(error))?;
-    trail.release();
+    trail.hold = None;
     Ok(TraceRecord { answer })
 }
 

@@ -48,8 +48,8 @@ pub(in crate::step) struct Trail {
     /// The fields that could be read from the proposal; the arguments in their stored form.
     read: Readable,
     journal: Journal,
-    /// The key's binding, once the journal is open.
-    binding: Option<Binding>,
+    /// The key's binding, once the journal is open. The commit that opens the run binds it.
+    pub(in crate::step) binding: Option<Binding>,
     /// Whether the run's row is durable, and with it everything up to the last commit.
     is_open: bool,
     events: Vec<Event>,
@@ -61,7 +61,7 @@ pub(in crate::step) struct Trail {
     /// Whether the call is durable, or may be.
     may_be_called: bool,
     /// Keeps other calls away until the effect is committed.
-    hold: Option<Hold>,
+    pub(in crate::step) hold: Option<Hold>,
     /// How often the effect can have happened, as the effect states it.
     guarantee: Option<Guarantee>,
     /// What the call has taken from budgets.
@@ -72,8 +72,8 @@ pub(in crate::step) struct Trail {
     did_not_happen: bool,
     /// The request that proposed the step, until an event tells of it.
     request: Option<Request>,
-    /// The tool's error result.
-    error_said: Option<String>,
+    /// The tool's error result, which is kept with the run.
+    pub(in crate::step) error_said: Option<String>,
     /// The original payload, where some of its arguments are redacted.
     sealed: Option<Arc<[u8]>>,
     /// The erasable arguments.
@@ -280,21 +280,6 @@ impl Trail {
         });
     }
 
-    /// The key is bound by the commit that opens the run.
-    pub(in crate::step) fn bind_key(&mut self, binding: Binding) {
-        self.binding = Some(binding);
-    }
-
-    /// Keeps the hold until the effect is committed.
-    pub(in crate::step) fn keep(&mut self, hold: Hold) {
-        self.hold = Some(hold);
-    }
-
-    /// Keeps the tool's error result with the run.
-    pub(in crate::step) fn keep_error(&mut self, said: Option<String>) {
-        self.error_said = said;
-    }
-
     /// Leaves the hold to recovery, if the call may be durable and its effect is not. The permit of a tool
     /// server is released instead: it protects no data, and a call in doubt can wait for days.
     pub(in crate::step) fn park(&mut self, gate: &Gate) {
@@ -495,11 +480,6 @@ impl Trail {
 
 /// Methods that only RECORD can call.
 impl Trail {
-    /// The tool's error result.
-    pub(super) fn take_error(&mut self) -> Option<String> {
-        self.error_said.take()
-    }
-
     /// Gives back what the call took from budgets, where it certainly did not happen.
     pub(super) fn give_back(&mut self, gate: &Gate) {
         if !self.did_not_happen {
@@ -590,11 +570,6 @@ impl Trail {
         });
         let checkpoint = self.journal.checkpoint();
         StepCommit { checkpoint, key, record: Some(record), sealed: None, ..self.next_commit() }
-    }
-
-    /// Releases the hold: the effect is committed.
-    pub(super) fn release(&mut self) {
-        self.hold = None;
     }
 
     /// The meaning of a refused commit. Only the holder of a trace's lock appends to it. So an entry that no
