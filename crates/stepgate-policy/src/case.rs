@@ -297,8 +297,9 @@ impl Case {
             )
         })?;
         self.check_names(tool)?;
-        let args = self.args.clone();
-        Ok(Call::Server(ServerCall { tool: Arc::new(stand_in(tool)), args }))
+        // Policies can decide on it, but it cannot be called.
+        let tool = tool.tool(Standing::Gone, Tool::gone(tool.name.clone()).contract);
+        Ok(Call::Server(ServerCall { tool: Arc::new(tool), args: self.args.clone() }))
     }
 
     /// A misspelled argument would make the case meaningless.
@@ -319,9 +320,4 @@ impl Case {
 fn listed(caps: &BTreeMap<String, i64>) -> String {
     let caps: Vec<String> = caps.iter().map(|(name, max)| format!("{name} <= {max}")).collect();
     format!("`{}`", caps.join("; "))
-}
-
-/// A stand-in for a tool: policies can decide on it, but it cannot be called.
-fn stand_in(tool: &ToolShape) -> Tool {
-    tool.tool(Standing::Gone, Tool::gone(tool.name.clone()).contract)
 }
