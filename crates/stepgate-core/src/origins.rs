@@ -95,12 +95,15 @@ pub(crate) fn origins_of(
         true => shared(said.iter().map(|leaf| values.origins_of(leaf, directories))),
         false => agents(),
     };
+    let redacted: &[String] = match call {
+        Call::Core(_) => &[],
+        Call::Server(call) => &call.tool.redacted,
+    };
+    let is_redacted = |name: &str| redacted.iter().any(|redacted| redacted == name);
     let said: Vec<_> = at.iter().flat_map(|(_, value)| said_in(value)).collect();
     let targets = match declared.as_deref() {
         Some([]) => none(),
-        Some(_) if said.is_empty() || at.iter().any(|(name, _)| is_redacted(call, name)) => {
-            agents()
-        }
+        Some(_) if said.is_empty() || at.iter().any(|(name, _)| is_redacted(name)) => agents(),
         Some(_) => common(&said),
         None => agents(),
     };
@@ -109,13 +112,6 @@ pub(crate) fn origins_of(
         None => agents(),
     };
     (targets, addresses)
-}
-
-fn is_redacted(call: &Call, name: &str) -> bool {
-    match call {
-        Call::Core(_) => false,
-        Call::Server(call) => call.tool.redacted.iter().any(|redacted| redacted == name),
-    }
 }
 
 /// The addresses in some arguments; none where their texts are too long to be searched.

@@ -234,20 +234,15 @@ async fn look(gate: &Gate, run_id: RunId) -> Result<(Dossier, Remedy), Fault> {
         Err(StoreError::State(error)) => return Err(failed(run_id, error).into()),
         Err(error) => return Err(error.into()),
     };
-    let remedy = remedy_for(&dossier).map_err(|error| failed(run_id, error))?;
-    Ok((dossier, remedy))
+    let replayed = verify::run::prove(&dossier).map_err(|error| failed(run_id, error))?;
+    let unopened = || StateError::checksum("an unfinished run without a journal");
+    let state = replayed.tail.state.ok_or_else(|| failed(run_id, unopened()))?;
+    let approval = dossier.approval.as_ref().map(|approval| approval.status);
+    Ok((dossier, remedy(state, approval)))
 }
 
 fn failed(run_id: RunId, why: impl ToString) -> StateError {
     StateError::new(StateCode::RecoveryFailed, format!("run {run_id}: {}", why.to_string()))
-}
-
-fn remedy_for(dossier: &Dossier) -> Result<Remedy, StateError> {
-    let state = verify::run::prove(dossier)?
-        .tail
-        .state
-        .ok_or_else(|| StateError::checksum("an unfinished run without a journal"))?;
-    Ok(remedy(state, dossier.approval.as_ref().map(|approval| approval.status)))
 }
 
 #[cfg(test)]

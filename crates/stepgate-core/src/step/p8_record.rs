@@ -37,7 +37,8 @@ pub(super) async fn record(
         Err(failure) => (trail.error_said.take(), Some(failure)),
     };
     let failure = failure.as_ref();
-    if failure.is_some_and(Failure::is_before_args) && may_be_redacted(gate) {
+    let may_be_redacted = || gate.tools.has_redacted() || gate.policy.has_erasable();
+    if failure.is_some_and(Failure::is_before_args) && may_be_redacted() {
         trail.withhold();
     }
     let tail = trail.journal().tail();
@@ -68,11 +69,6 @@ pub(super) async fn record(
     write(gate, commit).await.map_err(|error| trail.stopped_by(error))?;
     trail.hold = None;
     Ok(TraceRecord { answer })
-}
-
-/// Whether an argument of any tool is redacted or erasable.
-fn may_be_redacted(gate: &Gate) -> bool {
-    gate.tools.has_redacted() || gate.policy.has_erasable()
 }
 
 /// Commits, with retries while they are safe and within the limit.

@@ -453,7 +453,7 @@ impl Trail {
 
     /// Everything that is not yet durable, as one commit.
     fn next_commit(&mut self) -> StepCommit {
-        let place = Place { session_id: self.arrival.session_id, run_id: self.arrival.run_id };
+        let erasable = self.erasable.clone().filter(|_| !self.is_open);
         StepCommit {
             open: (!self.is_open).then(|| self.run()),
             entries: self.journal.take_pending(),
@@ -462,8 +462,8 @@ impl Trail {
             budgets: std::mem::take(&mut self.budget_changes),
             events: self.events.iter().skip(self.events_committed).cloned().collect(),
             sealed: self.sealed.clone().filter(|_| !self.is_open),
-            erasable: self.erasable.clone().filter(|_| !self.is_open).map(stored_erasable),
-            ..StepCommit::at(place)
+            erasable: erasable.map(|erasable| erasable::text_of(erasable).into_bytes().into()),
+            ..StepCommit::at(self.place())
         }
     }
 
@@ -586,10 +586,6 @@ impl Trail {
             (error, _) => Stop::Fault(Fault::Store(error)),
         }
     }
-}
-
-fn stored_erasable(erasable: Map<String, Value>) -> Arc<[u8]> {
-    erasable::text_of(erasable).into_bytes().into()
 }
 
 /// What an event says that the call took from a budget.
