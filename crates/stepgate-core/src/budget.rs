@@ -99,8 +99,6 @@ spelled! {
         /// All together have one.
         All = "all",
     }
-    /// The spelling that users know.
-    fn as_str
 }
 
 spelled! {
@@ -122,8 +120,6 @@ spelled! {
         /// One window without an end.
         Ever = "ever",
     }
-    /// The spelling that users know.
-    fn as_str
 }
 
 const MINUTE_MS: i64 = 60 * 1000;

@@ -40,8 +40,6 @@ spelled! {
         /// Decided against; nothing was called.
         Denied = "DENIED",
     }
-    /// The specification's spelling.
-    fn as_str
 }
 
 /// What moves a trace from one state to the next: the meaning of an appended artifact.

@@ -44,8 +44,6 @@ spelled! {
         /// The disk of a data directory has only the space that is reserved for operators: agents are refused.
         DiskLow = "disk_low",
     }
-    /// The spelling in events, metrics and answers.
-    fn as_str
 }
 
 impl Kind {

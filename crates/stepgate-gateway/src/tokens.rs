@@ -50,8 +50,6 @@ spelled! {
         /// Sees everything, and changes nothing.
         Auditor = "auditor",
     }
-    /// Its name.
-    fn as_str
 }
 
 impl FromStr for Role {

@@ -32,7 +32,6 @@ spelled! {
         Less = "<",
         More = ">",
     }
-    fn as_str
 }
 
 impl FromStr for ArgTest {
