@@ -77,18 +77,12 @@ impl Ruling {
 
 /// The caps of a decision that lower an argument of this call.
 pub(crate) fn caps_that_lower(decision: &PolicyDecision, call: &Call) -> BTreeMap<String, i64> {
-    let caps = decision.caps.iter().filter(|(name, max)| lowers(call, name, **max));
+    let Call::Server(call) = call else { return BTreeMap::new() };
+    let caps = decision.caps.iter().filter(|(name, max)| {
+        let number = call.args.get(*name).and_then(Value::as_number);
+        number.is_some_and(|number| exceeds(number, **max))
+    });
     caps.map(|(name, max)| (name.clone(), *max)).collect()
-}
-
-fn lowers(call: &Call, name: &str, max: i64) -> bool {
-    match call {
-        Call::Core(_) => false,
-        Call::Server(call) => {
-            let number = call.args.get(name).and_then(Value::as_number);
-            number.is_some_and(|number| exceeds(number, max))
-        }
-    }
 }
 
 /// What policy decided on this run. None where the run has no call, or where policy was not asked because

@@ -36,10 +36,10 @@ pub async fn given(gate: &Gate, session_id: SessionId) -> Result<Given, StoreErr
         let is_known =
             |name: &String| ToolName::parse(name).is_ok_and(|it| gate.tools.tool(&it).is_some());
         // The server of a tool has come up since its results were passed over: everything is read again.
-        let news = match before.unknown.iter().any(is_known) {
-            true => news(gate, session_id, &ReadUpTo::default()).await?.instead(),
-            false => news(gate, session_id, &before).await?,
-        };
+        let is_instead = before.unknown.iter().any(is_known);
+        let from = if is_instead { &ReadUpTo::default() } else { &before };
+        let mut news = news(gate, session_id, from).await?;
+        news.is_instead = is_instead;
         match sessions.take_in(session_id, &given, (number, &before), news) {
             Ok(()) => return Ok(given),
             // Another call of the session has read on meanwhile. A read that began after this one has seen what this one
