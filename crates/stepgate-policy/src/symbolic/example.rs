@@ -170,12 +170,9 @@ impl Scene<'_, '_> {
     fn args(&self, context: &Value, wanted: &Expr) -> Result<Map<String, Value>, String> {
         let seen = context.get("args").and_then(Value::as_object).cloned().unwrap_or_default();
         let tool = match self.known {
-            Known::Core(Action::ListFiles) => {
-                let root = |(name, value): (String, Value)| match value == "/sandbox" {
-                    true => (name, Value::String("/sandbox/".to_owned())),
-                    false => (name, value),
-                };
-                return Ok(seen.into_iter().map(root).collect());
+            // Policies see the sandbox itself without its slash.
+            Known::Core(Action::ListFiles) if seen.get("path") == Some(&"/sandbox".into()) => {
+                return Ok(Map::from_iter([("path".to_owned(), "/sandbox/".into())]));
             }
             Known::Core(_) => return Ok(seen),
             Known::Tool(tool) => tool,
