@@ -39,7 +39,9 @@ pub(crate) fn validate(
         let Some(rule) = rule_of.get(error.policy_id()) else { continue };
         let retyped = retyped(rule, error, &covered(rule, tools.iter().zip(shapes)));
         let way_out = retyped.unwrap_or_else(|| way_out(error).to_owned());
-        findings.push(found(rule, error, format!("{}{way_out}", message_of(error))));
+        let place = offset_of(error).map(|at| FilePosition::of_offset(&rule.source, at));
+        let message = format!("{}{way_out}", message_of(error));
+        findings.push(Finding::at(Severity::Error, &rule.file, place.or(rule.place), message));
     }
     for warning in result.validation_warnings() {
         let rule = rule_of.get(warning.policy_id());
@@ -79,11 +81,6 @@ fn undeclared(rules: &[Rule], tools: &[ToolShape]) -> Option<Finding> {
         listed_up_to(8, tools.map(|tool| tool.name.as_str())),
     );
     Some(rule.finding(Severity::Warning, message))
-}
-
-fn found(rule: &Rule, diagnostic: &dyn Diagnostic, message: String) -> Finding {
-    let place = offset_of(diagnostic).map(|offset| FilePosition::of_offset(&rule.source, offset));
-    Finding::at(Severity::Error, &rule.file, place.or(rule.place), message)
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "Cedar's own enum, which may grow")]
