@@ -41,13 +41,9 @@ impl PastDecision {
     /// The ruling that another policy's answer would lead to. The call's contract is not known here, but the
     /// caps that it did not allow are: with the same caps the call would be denied again.
     pub fn would_be(&self, decision: &PolicyDecision) -> Ruling {
-        match Ruling::of(decision, &self.call) {
-            Ruling::Permit(_) | Ruling::RequireApproval(_)
-                if self.refused_caps.as_ref() == Some(&decision.caps) =>
-            {
-                Ruling::Deny
-            }
-            ruling @ (Ruling::Permit(_) | Ruling::RequireApproval(_) | Ruling::Deny) => ruling,
+        match self.refused_caps.as_ref() == Some(&decision.caps) {
+            true => Ruling::Deny,
+            false => Ruling::of(decision, &self.call),
         }
     }
 }
