@@ -230,10 +230,7 @@ impl Trail {
         if let Some(came) = self.sealed.take() {
             self.arrival.payload.bytes = came;
         }
-        self.erasable = None;
-        self.read = Readable::default();
-        self.forget_journal();
-        self.events.clear();
+        *self = Self::begin(self.arrival.clone(), self.request.take());
     }
 
     /// Notes which arguments the store keeps apart. From here on the run is recorded with its arguments.
