@@ -23,7 +23,12 @@ pub async fn list(store: &dyn Store, reading: &Reading) -> Result<Vec<Need>, Sto
     let newest = store.last_position().await?;
     let told = system::events_since(store, &[EventType::RunNeedsPerson], position).await?;
     let position = told.last().map_or(newest, |last| newest.max(last.position));
-    open.extend(told.iter().filter_map(|placed| Need::of_run(&placed.event)));
+    open.extend(told.iter().filter_map(|placed| {
+        let told: payload::RunNeedsPerson = payload::read(&placed.event.payload).ok()?;
+        let payload::RunNeedsPerson { kind, reason, run_id } = told;
+        let (subject, since) = (Subject::Run(run_id), placed.event.ts);
+        Some((run_id, Need { subject, kind, reason, since }))
+    }));
     let mut still = BTreeMap::new();
     for (run_id, need) in open {
         if !is_over(store, run_id).await? {
