@@ -17,19 +17,19 @@ use crate::tool::{Delivery, Standing, ToolName};
 
 /// Asks the status tool, where the call's tool names one, and settles the call by its answer.
 pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left, Fault> {
-    let Some((status_tool, args)) = question(gate, dossier)? else {
+    let Some(question) = question(gate, dossier)? else {
         return Ok(Left::InDoubt);
     };
     let arrival = &dossier.run.arrival;
     if gate.doubts.is_too_soon(arrival.run_id, gate.world.now()) {
         return Ok(Left::InDoubt);
     }
-    if !may_be_asked(gate, arrival, &status_tool, &args).await? {
+    if !may_be_asked(gate, arrival, &question).await? {
         return Ok(Left::InDoubt);
     }
     let proposal = canonical::text_of(&serde_json::json!({
-        "action": status_tool,
-        "args": args,
+        "action": question.tool.name,
+        "args": question.args,
         "id": gate.world.fresh_uuid(),
         "reasoning": format!("whether the call of run {} was done", arrival.run_id),
         "schema_version": "1.0.0",
@@ -79,18 +79,16 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
 async fn may_be_asked(
     gate: &Gate,
     arrival: &Arrival,
-    status_tool: &ToolName,
-    args: &Map<String, Value>,
+    question: &ServerCall,
 ) -> Result<bool, StoreError> {
     let Arrival { principal_id, session_id, .. } = arrival;
-    let server = status_tool.server();
-    let parties = CallParties { principal_id, session_id: *session_id, server };
+    let ServerCall { tool, .. } = question;
+    let parties = CallParties { principal_id, session_id: *session_id, server: tool.name.server() };
     if gate.consents.stopped(parties).is_some() {
         return Ok(false);
     }
-    let Some(tool) = gate.tools.tool(status_tool) else { return Ok(false) };
     let only_looks = tool.class() == ToolClass::Read && tool.standing == Standing::Accepted;
-    let call = Call::Server(ServerCall { tool, args: args.clone() });
+    let call = Call::Server(question.clone());
     let used = Accounts::read(gate, principal_id, *session_id, &call).await?.used();
     let facts = Facts { used, ..gate.facts_of(principal_id, &call) };
     let request = PolicyRequest { principal_id, call: &call.written(), facts: &facts };
@@ -98,21 +96,18 @@ async fn may_be_asked(
     Ok(only_looks && decision.verdict == PolicyVerdict::Permit)
 }
 
-/// The status tool of the call's tool, where there is one, and the arguments of the question.
-fn question(
-    gate: &Gate,
-    dossier: &Dossier,
-) -> Result<Option<(ToolName, Map<String, Value>)>, StateError> {
+/// The call of the status tool that the call's tool names, where there is one.
+fn question(gate: &Gate, dossier: &Dossier) -> Result<Option<ServerCall>, StateError> {
     let Some(call) = replay(&dossier.entries)?.call else { return Ok(None) };
     let name = ToolName::of(&call.call.tool_server, &call.call.tool_name).ok();
     let tool = name.and_then(|name| gate.tools.tool(&name));
-    Ok(match tool.map(|tool| tool.delivery.clone()) {
-        Some(Delivery::Query(status_tool)) => {
-            let key = Value::from(call.idempotency_key.as_str());
-            Some((status_tool, Map::from_iter([("idempotency_key".to_owned(), key)])))
-        }
+    let status_tool = match tool.map(|tool| tool.delivery.clone()) {
+        Some(Delivery::Query(status_tool)) => gate.tools.tool(&status_tool),
         Some(Delivery::HonoursKey | Delivery::Redispatch | Delivery::Ask) | None => None,
-    })
+    };
+    let key = Value::from(call.idempotency_key.as_str());
+    let args = Map::from_iter([("idempotency_key".to_owned(), key)]);
+    Ok(status_tool.map(|tool| ServerCall { tool, args }))
 }
 
 /// The meaning of a status tool's answer: `{"status": "done", "result": …}` or `{"status": "not_done"}` in
