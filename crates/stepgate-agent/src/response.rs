@@ -17,8 +17,6 @@ stepgate_core::spelled! {
         /// The caller runs its own tools, and sends another request with their results.
         ClientToolContinuation = "client_tool_continuation",
     }
-    /// The contract's spelling.
-    fn as_str
 }
 
 /// The tokens that the model used.

@@ -63,8 +63,6 @@ stepgate_core::spelled! {
         /// The model asked for tools in every round and gave no answer.
         RoundsExhausted = "ROUNDS_EXHAUSTED",
     }
-    /// The spelling in an error.
-    fn as_str
 }
 
 impl Code {

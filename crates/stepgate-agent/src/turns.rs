@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType, payload};
@@ -97,8 +97,7 @@ pub(crate) async fn answer_to(
     turn_id: TurnId,
     tool_call_id: &str,
 ) -> Result<Option<Answer>, Stop> {
-    let id = turn_id.proposal_id(tool_call_id).to_string();
-    let proposal_id = ProposalId::parse(&id).map_err(Fault::from)?;
+    let proposal_id = ProposalId::from(turn_id.proposal_id(tool_call_id));
     let key = IdempotencyKey::of(principal_id, &proposal_id);
     let Some(binding) = gate.store.binding(&key).await? else { return Ok(None) };
     Ok(Some(step::answer_of(gate, binding.trace_id).await?))
@@ -180,7 +179,7 @@ async fn write(
         Entry::Failed(result) => (EventType::TurnFailed, payload::value(result)),
     };
     let written = TurnEvent { turn_id: turn.id, number, body };
-    let event = event(gate, session_id, event_id, event_type, &written);
+    let event = gate.event(event_id, event_type, payload::value(&written), session_id);
     let Err(refused) = gate.store.append_event(event.clone()).await else {
         return Ok(Next::Ours);
     };
@@ -204,25 +203,6 @@ async fn write(
         }
         Some(_) => Ok(Next::Another),
         None => Err(refused.into()),
-    }
-}
-
-/// An event of a turn, in its session's chain.
-pub(crate) fn event(
-    gate: &Gate,
-    session_id: SessionId,
-    event_id: ArtifactId,
-    event_type: EventType,
-    payload: impl Serialize,
-) -> Event {
-    Event {
-        event_id,
-        event_type,
-        payload: payload::value(payload),
-        run_id: None,
-        sequence_number: 0,
-        session_id,
-        ts: gate.world.now(),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stepgate_core::event::{Event, EventType};
+use stepgate_core::event::{Event, EventType, payload};
 use stepgate_core::ids::RunId;
 use stepgate_core::ports::{Store, StoreError};
 
@@ -71,7 +71,8 @@ pub(crate) async fn note(flow: &Flow<'_>, tool_call_id: &str, run_id: RunId) -> 
         return Ok(());
     }
     let event_id = TurnId::waiting_event_id(run_id, count);
-    let event = turns::event(gate, flow.session_id()?, event_id, EventType::TurnWaiting, &wait);
+    let (payload, session_id) = (payload::value(&wait), flow.session_id()?);
+    let event = gate.event(event_id, EventType::TurnWaiting, payload, session_id);
     Ok(gate.store.append_event(event).await?)
 }
 

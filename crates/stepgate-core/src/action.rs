@@ -71,7 +71,7 @@ impl Action {
     }
 
     /// The names of its arguments: all of them are required.
-    fn arguments(self) -> &'static [&'static str] {
+    pub fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Think => &[],
             Self::Finish => &["response"],
@@ -186,6 +186,24 @@ impl CoreCall {
             | Self::CreateDirectory { path }
             | Self::DeleteFile { path } => vec![path],
             Self::RenameFile { source, destination } => vec![source, destination],
+        }
+    }
+
+    /// Its arguments, by name.
+    pub fn arguments(&self) -> Vec<(&'static str, &str)> {
+        match self {
+            Self::Think => vec![],
+            Self::Finish { response } => vec![("response", response)],
+            Self::ReadFile { path }
+            | Self::ListFiles { path }
+            | Self::CreateDirectory { path }
+            | Self::DeleteFile { path } => vec![("path", path.as_str())],
+            Self::WriteFile { path, content } => {
+                vec![("path", path.as_str()), ("content", content)]
+            }
+            Self::RenameFile { source, destination } => {
+                vec![("source", source.as_str()), ("destination", destination.as_str())]
+            }
         }
     }
 

@@ -27,8 +27,6 @@ spelled! {
         /// The time limit passed without a decision.
         Expired = "expired",
     }
-    /// The spelling that users know.
-    fn as_str
 }
 
 /// A row of `approvals`.

@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::call::Call;
 use crate::decimal::Decimal;
 use crate::gate::Gate;
 use crate::ids::SessionId;
 use crate::label::{Carrier, Label};
 use crate::labels;
-use crate::origin::{Directories, Origin};
-use crate::origins::{self, CallOrigins};
+use crate::origin::Origin;
+use crate::origins;
 use crate::ports::StoreError;
 use crate::session_cache::Given;
 
@@ -47,25 +46,10 @@ impl Assumed {
         };
         Ok(Self {
             labels: labels::of(gate, &Carrier::Session(session_id)).await?,
-            schedule: None,
-            groups: None,
-            reads: BTreeSet::new(),
             given: origins::given(gate, session_id).await?,
-            targets: None,
-            addresses: None,
             steps: session.last_step_index,
-            used: BTreeMap::new(),
             opened: gate.facts.schedule.open_at(session.ts),
+            ..Self::default()
         })
-    }
-
-    /// The origins of a call's arguments.
-    pub(crate) fn origins_of(&self, call: &Call, directories: &Directories) -> CallOrigins {
-        let CallOrigins { targets, addresses } =
-            origins::origins_of(&self.given, call, directories);
-        CallOrigins {
-            targets: self.targets.clone().unwrap_or(targets),
-            addresses: self.addresses.clone().unwrap_or(addresses),
-        }
     }
 }

@@ -23,7 +23,12 @@ pub async fn list(store: &dyn Store, reading: &Reading) -> Result<Vec<Need>, Sto
     let newest = store.last_position().await?;
     let told = system::events_since(store, &[EventType::RunNeedsPerson], position).await?;
     let position = told.last().map_or(newest, |last| newest.max(last.position));
-    open.extend(told.iter().filter_map(|placed| Need::of_run(&placed.event)));
+    open.extend(told.iter().filter_map(|placed| {
+        let told: payload::RunNeedsPerson = payload::read(&placed.event.payload).ok()?;
+        let payload::RunNeedsPerson { kind, reason, run_id } = told;
+        let (subject, since) = (Subject::Run(run_id), placed.event.ts);
+        Some((run_id, Need { subject, kind, reason, since }))
+    }));
     let mut still = BTreeMap::new();
     for (run_id, need) in open {
         if !is_over(store, run_id).await? {
@@ -56,7 +61,10 @@ pub async fn of(gate: &Gate) -> Result<Vec<Need>, StoreError> {
 pub async fn tell(gate: &Gate, report: &Report) -> Result<Vec<Need>, Fault> {
     let mut found = Vec::new();
     for run_id in &report.in_doubt {
-        found.push((*run_id, Kind::InDoubt, doubt(gate, *run_id).await?));
+        let tool = gate.store.recall(*run_id).await?.and_then(|known| known.run.tool_name);
+        let tool = tool.as_deref().unwrap_or("a tool");
+        let why = format!("`{tool}` was called, and whether it acted is unknown");
+        found.push((*run_id, Kind::InDoubt, why));
     }
     let is_held = |run_id: &RunId| report.held.contains(run_id);
     let stuck = report.stuck.iter().filter(|(run_id, _)| !is_held(run_id));
@@ -92,12 +100,6 @@ async fn tell_all(gate: &Gate, found: Vec<(RunId, Kind, String)>) -> Result<Vec<
         told.push(Need { subject: Subject::Run(run_id), kind, reason, since: event.ts });
     }
     Ok(told)
-}
-
-async fn doubt(gate: &Gate, run_id: RunId) -> Result<String, StoreError> {
-    let known = gate.store.recall(run_id).await?;
-    let tool = known.and_then(|known| known.run.tool_name).unwrap_or_else(|| "a tool".to_owned());
-    Ok(format!("`{tool}` was called, and whether it acted is unknown"))
 }
 
 /// Whether a person has acted on it since it was reported: then the present finding is new.

@@ -7,9 +7,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use jiff::ToSpan;
-use jiff::civil::{DateTime, Time, Weekday};
+use jiff::civil::{Date, Weekday};
 use jiff::tz::TimeZone;
+use jiff::{Span, ToSpan};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -99,8 +99,6 @@ spelled! {
         /// All together have one.
         All = "all",
     }
-    /// The spelling that users know.
-    fn as_str
 }
 
 spelled! {
@@ -122,8 +120,6 @@ spelled! {
         /// One window without an end.
         Ever = "ever",
     }
-    /// The spelling that users know.
-    fn as_str
 }
 
 const MINUTE_MS: i64 = 60 * 1000;
@@ -154,55 +150,38 @@ impl Terms {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
-    /// The window that this moment is in.
+    /// The window that this moment is in. Only beyond the year 9999 is there none of a length that ends: the account of
+    /// that time then has no end.
     pub fn window_at(&self, now: Timestamp) -> Window {
-        if self.window == WindowLength::Ever {
-            return Window::Ever;
-        }
-        // Only beyond the year 9999 is there no such window. The account of that time then has no end.
         self.between(now).unwrap_or(Window::Ever)
     }
 
     fn between(&self, now: Timestamp) -> Option<Window> {
-        let instant = jiff::Timestamp::from_millisecond(now.as_millisecond()).ok()?;
-        let local = self.zone.to_datetime(instant);
-        let midnight = |date: jiff::civil::Date| DateTime::from_parts(date, Time::midnight());
+        let instant = |ms: i64| jiff::Timestamp::from_millisecond(ms).ok();
         // Minutes and hours are those of UTC: no clock changes within them.
-        let of_length = |length_ms: i64| {
+        let clock = |length_ms: i64| {
             let start = now.as_millisecond().div_euclid(length_ms) * length_ms;
-            let instant = |ms| jiff::Timestamp::from_millisecond(ms).ok();
             Some((instant(start)?, instant(start.checked_add(length_ms)?)?))
         };
+        // A midnight that the clock skips is the next moment that there is.
+        let midnight = |date: Date| Some(date.to_zoned(self.zone.clone()).ok()?.timestamp());
+        let days = |first: Date, length: Span| {
+            Some((midnight(first)?, midnight(first.checked_add(length).ok()?)?))
+        };
+        let today = self.zone.to_datetime(instant(now.as_millisecond())?).date();
         let (start, end) = match self.window {
             WindowLength::Ever => return None,
-            WindowLength::Minute => of_length(MINUTE_MS)?,
-            WindowLength::Hour => of_length(60 * MINUTE_MS)?,
-            WindowLength::Day => {
-                let date = local.date();
-                self.instants(midnight(date), midnight(date.checked_add(1.day()).ok()?))?
-            }
+            WindowLength::Minute => clock(MINUTE_MS)?,
+            WindowLength::Hour => clock(60 * MINUTE_MS)?,
+            WindowLength::Day => days(today, 1.day())?,
             WindowLength::Week => {
-                let since = i32::from(local.date().weekday().since(Weekday::Monday));
-                let monday = local.date().checked_sub(since.days()).ok()?;
-                self.instants(midnight(monday), midnight(monday.checked_add(1.week()).ok()?))?
+                let since_monday = i32::from(today.weekday().since(Weekday::Monday));
+                days(today.checked_sub(since_monday.days()).ok()?, 1.week())?
             }
-            WindowLength::Month => {
-                let first = local.date().first_of_month();
-                self.instants(midnight(first), midnight(first.checked_add(1.month()).ok()?))?
-            }
+            WindowLength::Month => days(today.first_of_month(), 1.month())?,
         };
         let at = |instant: jiff::Timestamp| Timestamp::from_millisecond(instant.as_millisecond());
         Some(Window::Between { start: at(start), end: at(end) })
-    }
-
-    /// The instants of two local times. A midnight that the clock skips is the next moment that there is.
-    fn instants(
-        &self,
-        start: DateTime,
-        end: DateTime,
-    ) -> Option<(jiff::Timestamp, jiff::Timestamp)> {
-        let instant = |local: DateTime| Some(local.to_zoned(self.zone.clone()).ok()?.timestamp());
-        Some((instant(start)?, instant(end)?))
     }
 }
 

@@ -82,13 +82,3 @@ impl Accounts {
         Some(charges)
     }
 }
-
-/// How much of each budget that covers a call is used now, for an explanation.
-pub async fn used_now(
-    gate: &Gate,
-    principal_id: &PrincipalId,
-    session_id: SessionId,
-    call: &Call,
-) -> Result<BTreeMap<String, Decimal>, StoreError> {
-    Ok(Accounts::read(gate, principal_id, session_id, call).await?.used())
-}

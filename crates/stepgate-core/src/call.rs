@@ -9,6 +9,7 @@ use crate::digest::Digest;
 use crate::journal::artifact::{Resource, RiskLevel, ToolClass};
 use crate::json::{Map, Value};
 use crate::path::SandboxPath;
+use crate::result_pointer::pointer_to;
 use crate::tool::Tool;
 
 /// The call that a proposal asks for, after validation.
@@ -27,6 +28,16 @@ pub struct ServerCall {
     pub tool: Arc<Tool>,
     /// The arguments, as they are sent.
     pub args: Map<String, Value>,
+}
+
+impl ServerCall {
+    /// Whether the tool's default stands for a target that the call omits: it is not known where that comes from.
+    /// `defaults` are those that the tool uses, by JSON Pointer.
+    pub fn has_default_target(&self, defaults: &Map<String, Value>) -> bool {
+        let mut targets = self.tool.flow.targets.iter().flatten();
+        !defaults.is_empty()
+            && targets.any(|name| defaults.contains_key(&pointer_to([name.as_str()])))
+    }
 }
 
 impl Call {

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::approval::{Approval, ApprovalStatus};
 use crate::approvers;
-use crate::consent_cache::{Recorded, RecordedGrant, used};
+use crate::consent_cache::{RecordedGrant, used};
 use crate::event::EventType;
 use crate::event::payload::{ApprovalVoted, GrantRevoked};
 use crate::gate::{Fault, Gate};
 use crate::grant::{self, Condition, Grant};
 use crate::ids::{ApprovalId, ArtifactId, PrincipalId};
 use crate::journal::artifact::ToolCall;
-use crate::journal::{StateError, replay};
+use crate::journal::replay;
 use crate::limits::Limits;
 use crate::ports::StoreError;
 use crate::time::Timestamp;
@@ -97,17 +97,11 @@ pub enum GrantRefused {
     Invalid(String),
     /// An internal error.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(Fault),
 }
 
-impl From<StoreError> for GrantRefused {
-    fn from(error: StoreError) -> Self {
-        Self::Fault(error.into())
-    }
-}
-
-impl From<StateError> for GrantRefused {
-    fn from(error: StateError) -> Self {
+impl<E: Into<Fault>> From<E> for GrantRefused {
+    fn from(error: E) -> Self {
         Self::Fault(error.into())
     }
 }
@@ -137,19 +131,24 @@ pub async fn create_grant(
         let why = "the tool's definition has changed since that call was approved";
         return Err(GrantRefused::Invalid(why.to_owned()));
     }
-    let now = gate.world.now();
+    let no_object = || GrantRefused::Invalid("the approved call has no arguments by name".into());
+    let approved = call.call.args.as_object().ok_or_else(no_object)?;
+    let args = grant::conditions(approved, new.args).map_err(GrantRefused::Invalid)?;
+    if let Some(defect) = defect(gate, new.life_ms, new.uses_max) {
+        return Err(GrantRefused::Invalid(defect));
+    }
     let grant = Grant {
         approval_id: new.approval_id,
-        args: conditions(&call, new.args)?,
+        args,
         executor_id: call.meta.executor_id.clone(),
-        expires_at: now.plus_ms(checked_life(gate, new.life_ms)?),
+        expires_at: gate.world.now().plus_ms(new.life_ms),
         granted_by: operator.clone(),
         note: new.note,
         principal_id: asked.principal_id.clone(),
         tool_definition_digest: call.meta.tool_definition_digest,
         tool_name: call.call.tool_name,
         tool_server: call.call.tool_server,
-        uses_max: checked_uses(new.uses_max)?,
+        uses_max: new.uses_max,
     };
     let event = gate.note(EventType::GrantCreated, &grant).await?;
     let (grant_id, created_at) = (event.event_id, event.ts);
@@ -170,34 +169,17 @@ fn is_changed(gate: &Gate, call: &ToolCall) -> bool {
     tool.is_none_or(|tool| tool.definition_digest != called)
 }
 
-fn conditions(
-    call: &ToolCall,
-    chosen: BTreeMap<String, Condition>,
-) -> Result<BTreeMap<String, Condition>, GrantRefused> {
-    let no_object = || GrantRefused::Invalid("the approved call has no arguments by name".into());
-    let approved = call.call.args.as_object().ok_or_else(no_object)?;
-    grant::conditions(approved, chosen).map_err(GrantRefused::Invalid)
-}
-
-fn checked_life(gate: &Gate, life_ms: u64) -> Result<u64, GrantRefused> {
-    let max = gate.limits.grant_life_max_ms;
-    match life_ms {
-        0 => Err(GrantRefused::Invalid("the time must be longer than nothing".into())),
-        life_ms if life_ms > max => {
-            let why = format!("the time is longer than `limits.grant_life_max_ms`, which is {max}");
-            Err(GrantRefused::Invalid(why))
-        }
-        life_ms => Ok(life_ms),
-    }
-}
-
-fn checked_uses(uses_max: u64) -> Result<u64, GrantRefused> {
-    match uses_max {
-        1..=Limits::GRANT_USES_MAX => Ok(uses_max),
-        _ => {
-            let why = format!("a grant is for 1 to {} calls", Limits::GRANT_USES_MAX);
-            Err(GrantRefused::Invalid(why))
-        }
+/// What is wrong with the time or the number of calls that an operator asks for.
+fn defect(gate: &Gate, life_ms: u64, uses_max: u64) -> Option<String> {
+    let life_max_ms = gate.limits.grant_life_max_ms;
+    if life_ms == 0 {
+        Some("the time must be longer than nothing".to_owned())
+    } else if life_ms > life_max_ms {
+        Some(format!("the time is longer than `limits.grant_life_max_ms`, which is {life_max_ms}"))
+    } else if !(1..=Limits::GRANT_USES_MAX).contains(&uses_max) {
+        Some(format!("a grant is for 1 to {} calls", Limits::GRANT_USES_MAX))
+    } else {
+        None
     }
 }
 
@@ -208,10 +190,8 @@ pub async fn revoke_grant(
     revoked_by: PrincipalId,
 ) -> Result<bool, Fault> {
     read_on(gate).await?;
-    let is_there = {
-        let Recorded { grants, revoked, .. } = gate.consents.recorded();
-        grants.contains_key(&grant_id) && !revoked.contains_key(&grant_id)
-    };
+    let grants = gate.consents.recorded().grants;
+    let is_there = grants.get(&grant_id).is_some_and(|made| made.revocation.is_none());
     if is_there {
         gate.note(EventType::GrantRevoked, GrantRevoked { grant_id, revoked_by }).await?;
     }
@@ -262,17 +242,11 @@ impl GrantStanding {
 /// Every grant, newest first.
 pub async fn grants(gate: &Gate) -> Result<Vec<GrantStanding>, StoreError> {
     read_on(gate).await?;
-    let Recorded { grants, revoked, .. } = gate.consents.recorded();
+    let grants = gate.consents.recorded().grants;
     let mut standings = Vec::with_capacity(grants.len());
-    for (grant_id, RecordedGrant { grant, ts }) in grants.into_iter().rev() {
-        let used = used(&*gate.store, grant_id, grant.uses_max).await?;
-        standings.push(GrantStanding {
-            grant_id,
-            used: used.len() as u64,
-            created_at: ts,
-            revocation: revoked.get(&grant_id).cloned(),
-            grant,
-        });
+    for (grant_id, RecordedGrant { grant, ts, revocation }) in grants.into_iter().rev() {
+        let used = used(&*gate.store, grant_id, grant.uses_max).await?.len() as u64;
+        standings.push(GrantStanding { grant_id, grant, created_at: ts, used, revocation });
     }
     Ok(standings)
 }

@@ -16,13 +16,13 @@ use crate::archived::RunsArchived;
 use crate::event::payload::{self, ApprovalVoted, GrantRevoked, StopLifted};
 use crate::event::{Event, EventType};
 use crate::grant::{BoundCall, Grant, use_event_id};
-use crate::ids::{ApprovalId, ArtifactId, InvalidId, PrincipalId};
+use crate::ids::{ApprovalId, ArtifactId, PrincipalId};
 use crate::journal::StateError;
 use crate::limits::Limits;
 use crate::lock;
 use crate::ports::{Store, StoreError};
 use crate::stop::{CallParties, StopOrder, StopTarget};
-use crate::system::{self, SYSTEM_PRINCIPAL};
+use crate::system;
 use crate::time::Timestamp;
 
 /// The events that hold grants, votes and stops.
@@ -53,13 +53,12 @@ struct Known {
 pub(crate) struct Recorded {
     /// Every grant, also those that were revoked or have expired.
     pub(crate) grants: BTreeMap<ArtifactId, RecordedGrant>,
-    pub(crate) revoked: BTreeMap<ArtifactId, Revocation>,
     /// Those of which uses are archived. They had ended by the clock of then; one that is set back does not revive them.
-    pub(crate) archived: BTreeSet<ArtifactId>,
+    archived: BTreeSet<ArtifactId>,
     /// Who voted for which approval.
     pub(crate) votes: BTreeMap<ApprovalId, BTreeSet<PrincipalId>>,
     /// Every stop, also those that were lifted.
-    pub(crate) stops: BTreeMap<ArtifactId, RecordedStop>,
+    pub(crate) stops: BTreeMap<ArtifactId, StopStanding>,
 }
 
 /// A grant, with the time of its event.
@@ -67,6 +66,8 @@ pub(crate) struct Recorded {
 pub(crate) struct RecordedGrant {
     pub(crate) grant: Grant,
     pub(crate) ts: Timestamp,
+    /// Who revoked it, where an operator has.
+    pub(crate) revocation: Option<Revocation>,
 }
 
 /// Who revoked a grant, and when.
@@ -78,13 +79,17 @@ pub struct Revocation {
     pub ts: Timestamp,
 }
 
-/// A stop, with the time of its event.
-#[derive(Clone, Debug)]
-pub(crate) struct RecordedStop {
-    pub(crate) order: StopOrder,
-    pub(crate) ts: Timestamp,
+/// A stop, and whether it is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StopStanding {
+    /// Its id.
+    pub stop_id: ArtifactId,
+    /// The order.
+    pub order: StopOrder,
+    /// When it was made.
+    pub made_at: Timestamp,
     /// Who lifted it. None while it is in force.
-    pub(crate) lift: Option<Lift>,
+    pub lift: Option<Lift>,
 }
 
 /// Who lifted a stop, and when.
@@ -114,12 +119,15 @@ impl Recorded {
         if event.event_type == EventType::GrantCreated {
             // A grant that a newer version wrote in another form permits nothing here.
             if let Ok(grant) = payload::read(payload) {
-                self.grants.insert(event.event_id, RecordedGrant { grant, ts: event.ts });
+                let made = RecordedGrant { grant, ts: event.ts, revocation: None };
+                self.grants.insert(event.event_id, made);
             }
         } else if event.event_type == EventType::GrantRevoked {
             let GrantRevoked { grant_id, revoked_by } =
                 payload::read(payload).map_err(unreadable)?;
-            self.revoked.insert(grant_id, Revocation { revoked_by, ts: event.ts });
+            if let Some(made) = self.grants.get_mut(&grant_id) {
+                made.revocation = Some(Revocation { revoked_by, ts: event.ts });
+            }
         } else if event.event_type == EventType::RunsArchived {
             // One that a newer version wrote in another form names no grant here.
             if let Ok(RunsArchived { grants, .. }) = payload::read(payload) {
@@ -129,14 +137,10 @@ impl Recorded {
             let vote: ApprovalVoted = payload::read(payload).map_err(unreadable)?;
             self.votes.entry(vote.approval_id).or_default().insert(vote.approver_id);
         } else if event.event_type == EventType::StopMade {
-            let order = match payload::read(payload) {
-                Ok(order) => order,
-                Err(_) => {
-                    unreadable_order().map_err(|error| StateError::checksum(error.to_string()))?
-                }
-            };
-            let made = || RecordedStop { order, ts: event.ts, lift: None };
-            self.stops.entry(event.event_id).or_insert_with(made);
+            let order = payload::read(payload).unwrap_or_else(|_| unreadable_order());
+            let (stop_id, made_at) = (event.event_id, event.ts);
+            let made = || StopStanding { stop_id, order, made_at, lift: None };
+            self.stops.entry(stop_id).or_insert_with(made);
         } else if event.event_type == EventType::StopLifted {
             let StopLifted { stop_id, lifted_by } = payload::read(payload).map_err(unreadable)?;
             if let Some(stop) = self.stops.get_mut(&stop_id) {
@@ -147,24 +151,32 @@ impl Recorded {
     }
 
     /// The stops that are not lifted, oldest first.
-    pub(crate) fn stops_in_force(&self) -> impl Iterator<Item = (ArtifactId, &RecordedStop)> {
-        let stops = self.stops.iter().map(|(stop_id, stop)| (*stop_id, stop));
-        stops.filter(|(_, stop)| stop.lift.is_none())
+    pub(crate) fn stops_in_force(&self) -> impl DoubleEndedIterator<Item = &StopStanding> {
+        self.stops.values().filter(|stop| stop.lift.is_none())
     }
 
-    /// The grants of a principal that were neither revoked nor have ended. How often they were used is not looked at.
+    /// Whether a grant was revoked, or has ended. How often it was used is not looked at.
+    pub(crate) fn has_ended(
+        &self,
+        grant_id: &ArtifactId,
+        made: &RecordedGrant,
+        now: Timestamp,
+    ) -> bool {
+        made.grant.expires_at <= now
+            || made.revocation.is_some()
+            || self.archived.contains(grant_id)
+    }
+
+    /// The grants of a principal that were neither revoked nor have ended.
     fn usable(
         &self,
         principal_id: &PrincipalId,
         now: Timestamp,
     ) -> impl Iterator<Item = (ArtifactId, &Grant)> {
-        let grants = self.grants.iter().map(|(grant_id, made)| (*grant_id, &made.grant));
-        grants.filter(move |(grant_id, grant)| {
-            grant.principal_id == *principal_id
-                && now < grant.expires_at
-                && !self.revoked.contains_key(grant_id)
-                && !self.archived.contains(grant_id)
-        })
+        let usable = self.grants.iter().filter(move |(grant_id, made)| {
+            made.grant.principal_id == *principal_id && !self.has_ended(grant_id, made, now)
+        });
+        usable.map(|(grant_id, made)| (*grant_id, &made.grant))
     }
 
     /// Those that cover a call now.
@@ -218,8 +230,8 @@ impl Consents {
     pub(crate) fn stopped(&self, call: CallParties<'_>) -> Option<String> {
         let known = self.known();
         let mut stops = known.consents.stops_in_force();
-        let covering = stops.find(|(_, stop)| stop.order.target.covers(call));
-        covering.map(|(_, stop)| stop.order.reason())
+        let covering = stops.find(|stop| stop.order.target.covers(call));
+        covering.map(|stop| stop.order.reason())
     }
 
     /// Everyone who had voted for an approval when the events were last read.
@@ -301,10 +313,9 @@ impl Consents {
 
 /// The order of a stop that a newer version wrote in another form. What it covers is not known here, so it covers
 /// everything.
-fn unreadable_order() -> Result<StopOrder, InvalidId> {
+fn unreadable_order() -> StopOrder {
     let note = Some("a newer version made this stop, so everything counts as stopped".to_owned());
-    let stopped_by = PrincipalId::parse(SYSTEM_PRINCIPAL)?;
-    Ok(StopOrder { note, stopped_by, target: StopTarget::All })
+    StopOrder { note, stopped_by: PrincipalId::system(), target: StopTarget::All }
 }
 
 /// Whether a grant that can be used covers a call. Policy's present requirement of people counts.

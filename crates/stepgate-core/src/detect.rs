@@ -122,19 +122,12 @@ impl Detectors {
     /// The labels that a result of this action brings in, each with the detector that found something. What it found is
     /// kept nowhere.
     pub(crate) fn find(&self, server: &str, action: &str, result: &str) -> BTreeMap<Label, String> {
-        let looking: Vec<(&String, &Detector)> =
-            self.0.iter().filter(|(_, detector)| detector.scope.covers(server, action)).collect();
+        let texts = texts_of(result);
         let mut found = BTreeMap::new();
-        let mut note = |name: &str, label: &Label| {
-            found.entry(label.clone()).or_insert_with(|| name.to_owned());
-        };
-        let Some(texts) = texts_of(result) else {
-            looking.iter().for_each(|(name, detector)| note(name, &detector.adds));
-            return found;
-        };
-        for (name, detector) in looking {
-            if texts.iter().any(|text| detector.finds(text)) {
-                note(name, &detector.adds);
+        for (name, detector) in &self.0 {
+            let finds = |texts: &Vec<String>| texts.iter().any(|text| detector.finds(text));
+            if detector.scope.covers(server, action) && texts.as_ref().is_none_or(finds) {
+                found.entry(detector.adds.clone()).or_insert_with(|| name.clone());
             }
         }
         found

@@ -246,15 +246,9 @@ async fn erase_some(
                 reason: reason.to_owned(),
                 runs: erased,
             };
-            let event = Event {
-                event_id: gate.fresh_id(),
-                event_type: EventType::ErasableErased,
-                payload: payload::value_from(&payload, gate.world.request()),
-                run_id: None,
-                sequence_number: 0,
-                session_id: system.session_id,
-                ts: gate.world.now(),
-            };
+            let payload = payload::value_from(&payload, gate.world.request());
+            let event_type = EventType::ErasableErased;
+            let event = gate.event(gate.fresh_id(), event_type, payload, system.session_id);
             let commit = EraseCommit { expected: system.head, event, runs: now.runs.clone() };
             match store.erase(commit).await {
                 Ok(()) => {}

@@ -105,8 +105,6 @@ spelled! {
         /// A turn ended without an answer.
         TurnFailed = "turn_failed",
     }
-    /// The spelling that users know.
-    fn as_str
 }
 
 /// A row of `events`.

@@ -1,18 +1,18 @@
 //! Where facts come from: what the configuration declares about tools, people and time.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use crate::action::Touch;
 use crate::approvers::Groups;
 use crate::call::Call;
 use crate::detect::Detectors;
-use crate::facts::{FactNames, Facts};
+use crate::facts::FactNames;
 use crate::ids::PrincipalId;
 use crate::label::{Flow, Label};
 use crate::origin::Directories;
 use crate::schedule::Schedule;
 use crate::session_cache::SessionCache;
-use crate::time::Timestamp;
 
 /// What the configuration declares: where facts come from.
 #[derive(Clone, Debug, Default)]
@@ -47,37 +47,11 @@ impl FactSources {
 
     /// What the tool of a call is declared to be. THINK and FINISH touch nothing.
     pub fn flow<'a>(&'a self, call: &'a Call) -> &'a Flow {
-        static NOTHING: Flow = Flow {
-            is_undeclared: false,
-            reads: BTreeSet::new(),
-            sends: BTreeSet::new(),
-            memory: None,
-            targets: None,
-            trusted: Vec::new(),
-            links: Vec::new(),
-        };
+        static NOTHING: LazyLock<Flow> = LazyLock::new(Flow::default);
         match call {
             Call::Core(call) if call.touch() == Touch::Nothing => &NOTHING,
             Call::Core(_) => &self.sandbox,
             Call::Server(call) => &call.tool.flow,
-        }
-    }
-
-    /// The facts that need no store.
-    pub fn without_labels(
-        &self,
-        groups: &Groups,
-        principal_id: &PrincipalId,
-        call: &Call,
-        now: Timestamp,
-    ) -> Facts {
-        let Flow { reads, sends, .. } = self.flow(call);
-        Facts {
-            groups: groups.of(principal_id),
-            reads: reads.clone(),
-            sends: sends.clone(),
-            schedule: self.schedule.open_at(now),
-            ..Facts::default()
         }
     }
 }

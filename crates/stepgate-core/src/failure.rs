@@ -28,8 +28,6 @@ spelled! {
         Record = "RECORD",
         Respond = "RESPOND",
     }
-    /// The specification's spelling.
-    fn as_str
 }
 
 spelled! {
@@ -46,8 +44,6 @@ spelled! {
         /// The action is allowed, but failed.
         ExecutionError = "EXECUTION_ERROR",
     }
-    /// The specification's spelling.
-    fn as_str
 }
 
 /// Why a step failed. Each variant is one row of the table: phase, outcome, code and message follow.

@@ -1,6 +1,6 @@
 //! The gate: the ports and limits that every step uses, and the sessions that steps join.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
@@ -12,18 +12,20 @@ use crate::consent_cache::Consents;
 use crate::event::{Event, EventType, payload};
 use crate::fact_sources::FactSources;
 use crate::facts::Facts;
-use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
+use crate::ids::{ArtifactId, PrincipalId, RunId, SessionId};
 use crate::journal::{StateCode, StateError};
 use crate::json::Value;
+use crate::label::Flow;
 use crate::limits::Limits;
 use crate::lock::locked;
 use crate::need::Reading;
-use crate::ports::{Executor, Hold, Policy, Store, StoreError, ToolServers, World};
+use crate::ports::{
+    Executor, Hold, Policy, Prospect, Recollection, Store, StoreError, ToolServers, World,
+};
+use crate::run::Arrival;
 use crate::session::{Head, Session, SessionKind, Uniqueness};
 use crate::system;
 use crate::time::Timestamp;
-
-pub use crate::system::SYSTEM_PRINCIPAL;
 
 /// Everything that a step needs from outside the core.
 #[derive(Clone)]
@@ -203,17 +205,14 @@ pub enum Fault {
     /// The session belongs to another principal.
     #[error("there is no session {0} for this principal")]
     ForeignSession(SessionId),
-    /// A name that no principal can have.
-    #[error(transparent)]
-    Name(#[from] InvalidId),
 }
 
 impl Fault {
-    /// Whether another executor has taken the run over, or may have (decision 10).
-    pub(crate) fn is_taken_over(&self) -> bool {
+    /// What is wrong with the state of a trace, where that is the fault.
+    pub(crate) fn state_code(&self) -> Option<StateCode> {
         match self {
-            Self::Store(StoreError::State(error)) => error.code == StateCode::ConcurrentExecution,
-            Self::Store(_) | Self::Executor(_) | Self::ForeignSession(_) | Self::Name(_) => false,
+            Self::Store(StoreError::State(error)) => Some(error.code),
+            Self::Store(_) | Self::Executor(_) | Self::ForeignSession(_) => None,
         }
     }
 }
@@ -244,29 +243,21 @@ impl Gate {
         }
     }
 
-    /// Whether policy could permit any call of this action to the principal.
-    pub fn could_permit(&self, principal_id: &PrincipalId, action: &str) -> bool {
-        self.policy.prospect(principal_id, &self.groups.of(principal_id), action).could_permit
-    }
-
-    /// Whether policy could ask a person about any call of this action by the principal.
-    pub fn could_ask(&self, principal_id: &PrincipalId, action: &str) -> bool {
-        self.policy.prospect(principal_id, &self.groups.of(principal_id), action).could_ask
+    /// What policy could decide on calls of this action by the principal.
+    pub fn prospect(&self, principal_id: &PrincipalId, action: &str) -> Prospect {
+        self.policy.prospect(principal_id, &self.groups.of(principal_id), action)
     }
 
     /// What is known beside a call without looking into the store.
     pub(crate) fn facts_of(&self, principal_id: &PrincipalId, call: &Call) -> Facts {
-        self.facts.without_labels(&self.groups, principal_id, call, self.world.now())
-    }
-
-    /// The windows of the schedule that were open when a session was opened.
-    pub async fn windows_at_opening(
-        &self,
-        session_id: SessionId,
-    ) -> Result<BTreeSet<String>, StoreError> {
-        let session = self.store.session(session_id).await?;
-        let session = session.ok_or(StoreError::UnknownSession(session_id))?;
-        Ok(self.facts.schedule.open_at(session.ts))
+        let Flow { reads, sends, .. } = self.facts.flow(call);
+        Facts {
+            groups: self.groups.of(principal_id),
+            reads: reads.clone(),
+            sends: sends.clone(),
+            schedule: self.facts.schedule.open_at(self.world.now()),
+            ..Facts::default()
+        }
     }
 
     /// A fresh id for an artifact or an event.
@@ -276,13 +267,12 @@ impl Gate {
 
     /// The system session, opened on first use: it chains the openings of all others.
     pub async fn system_session(&self) -> Result<Session, Fault> {
-        let principal = PrincipalId::parse(SYSTEM_PRINCIPAL)?;
+        let principal = PrincipalId::system();
         match self.store.session_of(&principal, SessionKind::System).await? {
             Some(session) => Ok(session),
             None => {
-                let session =
-                    self.new_session(self.fresh_session_id(), principal, SessionKind::System);
-                self.open(session.session_id, session).await
+                let session_id = SessionId::new(self.world.fresh_uuid());
+                self.open(session_id, session_id, principal, SessionKind::System).await
             }
         }
     }
@@ -292,11 +282,9 @@ impl Gate {
         if let Some(session) = self.store.default_session_of(principal).await? {
             return Ok(session);
         }
-        let system = self.system_session().await?;
-        let session =
-            self.new_session(self.fresh_session_id(), principal.clone(), SessionKind::Default);
-        let node_id = self.store.node_id();
-        self.open(system.session_id, Session { node_id, ..session }).await
+        let system = self.system_session().await?.session_id;
+        let session_id = SessionId::new(self.world.fresh_uuid());
+        self.open(system, session_id, principal.clone(), SessionKind::Default).await
     }
 
     /// The session of this id, opened on first use; an error where it belongs to another principal.
@@ -309,9 +297,8 @@ impl Gate {
             Some(session) if session.principal_id == *principal => Ok(session),
             Some(_) => Err(Fault::ForeignSession(id)),
             None => {
-                let system = self.system_session().await?;
-                let session = self.new_session(id, principal.clone(), SessionKind::Named);
-                self.open(system.session_id, session).await
+                let system = self.system_session().await?.session_id;
+                self.open(system, id, principal.clone(), SessionKind::Named).await
             }
         }
     }
@@ -322,17 +309,36 @@ impl Gate {
         event_type: EventType,
         payload: impl Serialize,
     ) -> Result<Event, Fault> {
-        let event = Event {
-            event_id: self.fresh_id(),
-            event_type,
-            payload: payload::value_from(payload, self.world.request()),
-            run_id: None,
-            sequence_number: 0,
-            session_id: self.system_session().await?.session_id,
-            ts: self.world.now(),
-        };
+        let payload = payload::value_from(payload, self.world.request());
+        let system = self.system_session().await?;
+        let event = self.event(self.fresh_id(), event_type, payload, system.session_id);
         self.store.append_event(event.clone()).await?;
         Ok(event)
+    }
+
+    /// An event of now that belongs to no run.
+    pub fn event(
+        &self,
+        event_id: ArtifactId,
+        event_type: EventType,
+        payload: Value,
+        session_id: SessionId,
+    ) -> Event {
+        let ts = self.world.now();
+        Event { event_id, event_type, payload, run_id: None, sequence_number: 0, session_id, ts }
+    }
+
+    /// An event of now about a run as it is known.
+    pub(crate) fn event_of(
+        &self,
+        known: &Recollection,
+        event_type: EventType,
+        payload: Value,
+    ) -> Event {
+        let Arrival { run_id, session_id, .. } = known.run.arrival;
+        let event = self.event(self.fresh_id(), event_type, payload, session_id);
+        let sequence_number = known.last_sequence_number;
+        Event { run_id: Some(run_id), sequence_number, ..event }
     }
 
     /// All events of these types in the system session, oldest first.
@@ -341,40 +347,27 @@ impl Gate {
         Ok(noted.into_iter().map(|placed| placed.event).collect())
     }
 
-    fn fresh_session_id(&self) -> SessionId {
-        SessionId::new(self.world.fresh_uuid())
-    }
-
-    fn new_session(
+    /// Opens a session. For a kind that is unique, another caller may win the race: then the winner's
+    /// session is used, in whichever way the store reports the conflict.
+    async fn open(
         &self,
+        chained_in: SessionId,
         session_id: SessionId,
         principal_id: PrincipalId,
         kind: SessionKind,
-    ) -> Session {
-        Session {
+    ) -> Result<Session, Fault> {
+        let session = Session {
             session_id,
-            principal_id,
+            principal_id: principal_id.clone(),
             kind,
-            node_id: None,
+            node_id: self.store.node_id().filter(|_| kind == SessionKind::Default),
             ts: self.world.now(),
             head: Head::EMPTY,
             last_step_index: 0,
-        }
-    }
-
-    /// Opens a session. For a kind that is unique, another caller may win the race: then the winner's
-    /// session is used, in whichever way the store reports the conflict.
-    async fn open(&self, chained_in: SessionId, session: Session) -> Result<Session, Fault> {
-        let event = Event {
-            event_id: self.fresh_id(),
-            event_type: EventType::SessionOpened,
-            payload: opening_payload(&session),
-            run_id: None,
-            sequence_number: 0,
-            session_id: chained_in,
-            ts: session.ts,
         };
-        let (principal_id, kind) = (session.principal_id.clone(), session.kind);
+        let payload = opening_payload(&session);
+        let event = self.event(self.fresh_id(), EventType::SessionOpened, payload, chained_in);
+        let event = Event { ts: session.ts, ..event };
         let refused = match self.store.open_session(session, event).await {
             Err(refused @ StoreError::State(_)) => refused,
             answer => return Ok(answer?),

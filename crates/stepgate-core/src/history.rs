@@ -14,6 +14,7 @@ use crate::journal::{Replayed, StateError, replay};
 use crate::json::Value;
 use crate::origin;
 use crate::ports::{Dossier, PolicyDecision, PolicyVerdict, ToolServers};
+use crate::result_pointer::unescaped;
 use crate::tool::{Tool, ToolName};
 
 /// A past decision of a policy, with the call that it was about.
@@ -40,13 +41,9 @@ impl PastDecision {
     /// The ruling that another policy's answer would lead to. The call's contract is not known here, but the
     /// caps that it did not allow are: with the same caps the call would be denied again.
     pub fn would_be(&self, decision: &PolicyDecision) -> Ruling {
-        match Ruling::of(decision, &self.call) {
-            Ruling::Permit(_) | Ruling::RequireApproval(_)
-                if self.refused_caps.as_ref() == Some(&decision.caps) =>
-            {
-                Ruling::Deny
-            }
-            ruling @ (Ruling::Permit(_) | Ruling::RequireApproval(_) | Ruling::Deny) => ruling,
+        match self.refused_caps.as_ref() == Some(&decision.caps) {
+            true => Ruling::Deny,
+            false => Ruling::of(decision, &self.call),
         }
     }
 }
@@ -76,18 +73,12 @@ impl Ruling {
 
 /// The caps of a decision that lower an argument of this call.
 pub(crate) fn caps_that_lower(decision: &PolicyDecision, call: &Call) -> BTreeMap<String, i64> {
-    let caps = decision.caps.iter().filter(|(name, max)| lowers(call, name, **max));
+    let Call::Server(call) = call else { return BTreeMap::new() };
+    let caps = decision.caps.iter().filter(|(name, max)| {
+        let number = call.args.get(*name).and_then(Value::as_number);
+        number.is_some_and(|number| exceeds(number, **max))
+    });
     caps.map(|(name, max)| (name.clone(), *max)).collect()
-}
-
-fn lowers(call: &Call, name: &str, max: i64) -> bool {
-    match call {
-        Call::Core(_) => false,
-        Call::Server(call) => {
-            let number = call.args.get(name).and_then(Value::as_number);
-            number.is_some_and(|number| exceeds(number, max))
-        }
-    }
 }
 
 /// What policy decided on this run. None where the run has no call, or where policy was not asked because
@@ -133,23 +124,13 @@ pub fn past_decision(
     // It follows from the run, also where policies did not ask for it then.
     let steps = dossier.run.arrival.step_index.saturating_sub(1);
     let mut facts = Facts { steps: Some(steps), ..facts };
-    if has_default_target(&call, defaults.as_ref()) {
+    if let (Call::Server(call), Some(Value::Object(defaults))) = (&call, &defaults)
+        && call.has_default_target(defaults)
+    {
+        // Policies saw that as the agent's.
         facts.targets = origin::agents();
     }
     Ok(Some(PastDecision { run_id, principal_id, call, facts, ruling, policies, refused_caps }))
-}
-
-/// Whether the tool's default stood for one of the call's targets: policies saw that as the agent's.
-fn has_default_target(call: &Call, defaults: Option<&Value>) -> bool {
-    let Call::Server(call) = call else { return false };
-    let mut targets = call.tool.flow.targets.iter().flatten();
-    let defaults = defaults.and_then(Value::as_object);
-    defaults.is_some_and(|defaults| {
-        targets.any(|name| {
-            let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
-            defaults.contains_key(&pointer)
-        })
-    })
 }
 
 /// The arguments that were erasable when the proposal came.
@@ -189,8 +170,7 @@ fn call_of(
 fn fill(args: &mut Value, place: &str, default: &Value) {
     let Some((around, name)) = place.rsplit_once('/') else { return };
     if let Some(Value::Object(members)) = args.pointer_mut(around) {
-        let name = name.replace("~1", "/").replace("~0", "~");
-        members.entry(name).or_insert_with(|| default.clone());
+        members.entry(unescaped(name)).or_insert_with(|| default.clone());
     }
 }
 

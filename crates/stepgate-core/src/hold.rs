@@ -18,6 +18,8 @@ use crate::run::{Arrival, Run};
 use crate::system;
 use crate::time::Timestamp;
 
+pub use crate::stop::Made;
+
 /// An operator's order to keep runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -95,17 +97,8 @@ impl Held {
     }
 }
 
-/// The answer to an order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Made {
-    /// It is in force from now on.
-    Now(HoldStanding),
-    /// Another order holds the same already, and stays as it is.
-    Before(HoldStanding),
-}
-
 /// Makes a hold. Runs that it covers and that are in the store when this returns stay there.
-pub async fn make(gate: &Gate, order: HoldOrder) -> Result<Made, Fault> {
+pub async fn make(gate: &Gate, order: HoldOrder) -> Result<Made<HoldStanding>, Fault> {
     let is_same =
         |hold: &HoldStanding| hold.order.as_ref().is_some_and(|there| there.target == order.target);
     let Held(holds) = in_force(&*gate.store).await?;

@@ -218,6 +218,12 @@ impl ProposalId {
     }
 }
 
+impl From<Uuid> for ProposalId {
+    fn from(id: Uuid) -> Self {
+        Self { spelling: id.to_string(), id }
+    }
+}
+
 /// Who acts: an agent or an operator, as authenticated.
 #[derive(
     Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
@@ -229,6 +235,14 @@ pub struct PrincipalId(String);
 impl PrincipalId {
     /// Longest name of a principal.
     pub const BYTES_MAX: usize = 64;
+
+    /// The principal of the system session. No token can have this name.
+    pub const SYSTEM: &str = "system";
+
+    /// The principal of the system session.
+    pub(crate) fn system() -> Self {
+        Self(Self::SYSTEM.to_owned())
+    }
 
     /// Letters, digits, `.`, `_` and `-`: nothing that could be confused with the `/` of a key.
     pub fn parse(text: &str) -> Result<Self, InvalidId> {

@@ -36,8 +36,6 @@ spelled! {
         /// Another executor took the trace over.
         ConcurrentExecution = "STATE_CONCURRENT_EXECUTION",
     }
-    /// The specification's spelling.
-    fn as_str
 }
 
 impl StateCode {

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::action::CoreCall;
 use crate::call::Call;
+use crate::event::EventType;
 use crate::event::payload::{self, LabelAdded, LabelRemoved};
-use crate::event::{Event, EventType};
 use crate::facts::Facts;
 use crate::gate::{Fault, Gate};
 use crate::ids::{ArtifactId, PrincipalId, SessionId};
@@ -123,26 +123,25 @@ impl Touched {
     }
 }
 
-/// Adds the labels of the session, and of what the call reads.
-pub(crate) async fn with_labels(
+/// Adds the labels of the session to what is known beside a call, and those of what the call reads.
+pub(crate) async fn add_to(
+    facts: &mut Facts,
     gate: &Gate,
-    facts: Facts,
     session_id: SessionId,
     call: &Call,
-) -> Result<Facts, StoreError> {
+) -> Result<(), StoreError> {
     let (store, known) = (&*gate.store, &gate.facts.labels);
     if known.is_empty() {
-        return Ok(facts);
+        return Ok(());
     }
     let session = Carrier::Session(session_id);
     let Touched { read, .. } = Touched::by(gate, call);
     // Read first: no event is added later at a smaller position.
-    let as_of = store.last_position().await?;
-    let carriers = read.iter().chain([&session]);
-    let carried = Carried::read(store, known, carriers).await?;
-    let mut facts = Facts { as_of: Some(as_of), labels: carried.of(&session), ..facts };
+    facts.as_of = Some(store.last_position().await?);
+    let carried = Carried::read(store, known, read.iter().chain([&session])).await?;
+    facts.labels = carried.of(&session);
     facts.reads.extend(read.iter().flat_map(|carrier| carried.of(carrier)));
-    Ok(facts)
+    Ok(())
 }
 
 /// A call that passes labels on.
@@ -281,16 +280,8 @@ async fn change(
         Carrier::Session(session_id) => *session_id,
         Carrier::Path(_) | Carrier::Memory(_) => gate.system_session().await?.session_id,
     };
-    let event = Event {
-        event_id: carrier.change_id(label, number),
-        event_type,
-        payload,
-        run_id: None,
-        sequence_number: 0,
-        session_id,
-        ts: gate.world.now(),
-    };
-    let event_id = event.event_id;
+    let event_id = carrier.change_id(label, number);
+    let event = gate.event(event_id, event_type, payload, session_id);
     match gate.store.append_event(event).await {
         Ok(()) => Ok(()),
         Err(refused) => match gate.store.event(event_id).await? {

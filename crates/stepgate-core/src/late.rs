@@ -2,11 +2,10 @@
 //! the result.
 
 use crate::digest::Digest;
-use crate::event::{Event, EventType, payload};
+use crate::event::{EventType, payload};
 use crate::gate::{Fault, Gate};
 use crate::ids::RunId;
 use crate::journal::StateCode;
-use crate::ports::StoreError;
 use crate::step;
 
 /// A result that came after the timeout.
@@ -33,34 +32,22 @@ pub async fn note(gate: &Gate, late: LateResult) -> Result<(), Fault> {
     loop {
         attempts_left -= 1;
         match step::locked(gate, late.run_id, append(gate, &late)).await {
-            Err(fault) if attempts_left > 0 && is_busy(&fault) => {}
+            // Another task holds the trace's lock.
+            Err(fault)
+                if attempts_left > 0
+                    && fault.state_code() == Some(StateCode::LockAcquireFailed) => {}
             done => return done,
         }
     }
 }
 
-/// Whether another task holds the trace's lock.
-fn is_busy(fault: &Fault) -> bool {
-    match fault {
-        Fault::Store(StoreError::State(error)) => error.code == StateCode::LockAcquireFailed,
-        Fault::Store(_) | Fault::Executor(_) | Fault::ForeignSession(_) | Fault::Name(_) => false,
-    }
-}
-
 async fn append(gate: &Gate, late: &LateResult) -> Result<(), Fault> {
     let Some(known) = gate.store.recall(late.run_id).await? else { return Ok(()) };
-    let event = Event {
-        event_id: gate.fresh_id(),
-        event_type: EventType::LateResult,
-        payload: payload::value(payload::LateResult {
-            result_digest: late.result_digest,
-            succeeded: late.succeeded,
-            tool: known.run.tool_name,
-        }),
-        run_id: Some(late.run_id),
-        sequence_number: known.last_sequence_number,
-        session_id: known.run.arrival.session_id,
-        ts: gate.world.now(),
-    };
+    let payload = payload::value(payload::LateResult {
+        result_digest: late.result_digest,
+        succeeded: late.succeeded,
+        tool: known.run.tool_name.clone(),
+    });
+    let event = gate.event_of(&known, EventType::LateResult, payload);
     Ok(gate.store.append_event(event).await?)
 }

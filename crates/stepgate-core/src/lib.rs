@@ -49,7 +49,7 @@ pub mod requests;
 pub mod assumed;
 pub mod schedule;
 pub mod budget;
-pub mod budgets;
+mod budgets;
 pub mod decimal;
 pub mod grant;
 pub mod stop;

@@ -40,8 +40,6 @@ spelled! {
         /// Decided against; nothing was called.
         Denied = "DENIED",
     }
-    /// The specification's spelling.
-    fn as_str
 }
 
 /// What moves a trace from one state to the next: the meaning of an appended artifact.
@@ -69,25 +67,21 @@ pub struct IllegalMove {
 
 /// The five legal transitions. Genesis has no state before it, so the journal handles it.
 pub fn next(from: State, by: Move) -> Result<State, IllegalMove> {
-    let illegal = Err(IllegalMove { from, by });
-    match from {
-        State::Pending => match by {
-            Move::Approve => Ok(State::Authorized),
-            Move::Deny => Ok(State::Denied),
-            Move::Call | Move::Succeed | Move::Fail => illegal,
-        },
-        State::Authorized => match by {
-            Move::Call => Ok(State::Executing),
-            Move::Approve | Move::Deny | Move::Succeed | Move::Fail => illegal,
-        },
-        State::Executing => match by {
-            Move::Succeed => Ok(State::Completed),
-            Move::Fail => Ok(State::Failed),
-            Move::Approve | Move::Deny | Move::Call => illegal,
-        },
-        State::Completed | State::Failed | State::Denied => match by {
-            Move::Approve | Move::Deny | Move::Call | Move::Succeed | Move::Fail => illegal,
-        },
+    match (from, by) {
+        (State::Pending, Move::Approve) => Ok(State::Authorized),
+        (State::Pending, Move::Deny) => Ok(State::Denied),
+        (State::Authorized, Move::Call) => Ok(State::Executing),
+        (State::Executing, Move::Succeed) => Ok(State::Completed),
+        (State::Executing, Move::Fail) => Ok(State::Failed),
+        (
+            State::Pending
+            | State::Authorized
+            | State::Executing
+            | State::Completed
+            | State::Failed
+            | State::Denied,
+            Move::Approve | Move::Deny | Move::Call | Move::Succeed | Move::Fail,
+        ) => Err(IllegalMove { from, by }),
     }
 }
 

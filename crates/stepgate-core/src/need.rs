@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Event, payload};
 use crate::ids::{ApprovalId, RunId};
 use crate::lock;
 use crate::spelled::spelled;
@@ -44,8 +43,6 @@ spelled! {
         /// The disk of a data directory has only the space that is reserved for operators: agents are refused.
         DiskLow = "disk_low",
     }
-    /// The spelling in events, metrics and answers.
-    fn as_str
 }
 
 impl Kind {
@@ -118,23 +115,6 @@ pub struct Need {
     pub reason: String,
     /// Since when: when an approval was requested, when anything else was reported.
     pub since: Timestamp,
-}
-
-impl Need {
-    /// The need that an event reports about a run.
-    pub(crate) fn of_run(event: &Event) -> Option<(RunId, Self)> {
-        let told: payload::RunNeedsPerson = serde_json::from_value(event.payload.clone()).ok()?;
-        let payload::RunNeedsPerson { kind, reason, run_id } = told;
-        Some((run_id, Self { subject: Subject::Run(run_id), kind, reason, since: event.ts }))
-    }
-
-    /// The need that an event reports about a part.
-    pub(crate) fn of_part(event: &Event) -> Option<(String, Self)> {
-        let told: payload::PartNeedsPerson = serde_json::from_value(event.payload.clone()).ok()?;
-        let payload::PartNeedsPerson { kind, reason, subject } = told;
-        let need = Self { subject: Subject::Part(subject.clone()), kind, reason, since: event.ts };
-        Some((subject, need))
-    }
 }
 
 /// Cache of the list of runs that need a person: a new read fetches only what is new. Clones share it.

@@ -7,9 +7,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use crate::action::CoreCall;
 use crate::call::Call;
-use crate::facts::Facts;
 use crate::gate::Gate;
 use crate::ids::{RunId, SessionId};
 use crate::json::Value;
@@ -38,10 +36,10 @@ pub async fn given(gate: &Gate, session_id: SessionId) -> Result<Given, StoreErr
         let is_known =
             |name: &String| ToolName::parse(name).is_ok_and(|it| gate.tools.tool(&it).is_some());
         // The server of a tool has come up since its results were passed over: everything is read again.
-        let news = match before.unknown.iter().any(is_known) {
-            true => news(gate, session_id, &ReadUpTo::default()).await?.instead(),
-            false => news(gate, session_id, &before).await?,
-        };
+        let is_instead = before.unknown.iter().any(is_known);
+        let from = if is_instead { &ReadUpTo::default() } else { &before };
+        let mut news = news(gate, session_id, from).await?;
+        news.is_instead = is_instead;
         match sessions.take_in(session_id, &given, (number, &before), news) {
             Ok(()) => return Ok(given),
             // Another call of the session has read on meanwhile. A read that began after this one has seen what this one
@@ -81,17 +79,13 @@ async fn news(gate: &Gate, session_id: SessionId, before: &ReadUpTo) -> Result<N
     }
 }
 
-/// The origins of a call's arguments.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CallOrigins {
-    /// Those that every target has; `none` where the tool has no target.
-    pub(crate) targets: BTreeSet<Origin>,
-    /// Those that every address in the other arguments has; `none` where there is no address.
-    pub(crate) addresses: BTreeSet<Origin>,
-}
-
-/// The origins of a call's arguments. Redacted targets come from the agent: policies do not see them either.
-pub(crate) fn origins_of(given: &Given, call: &Call, directories: &Directories) -> CallOrigins {
+/// The origins that every target of a call has, and those that every address in its other arguments has; `none` where
+/// there is no target, or no address. Redacted targets come from the agent: policies do not see them either.
+pub(crate) fn origins_of(
+    given: &Given,
+    call: &Call,
+    directories: &Directories,
+) -> (BTreeSet<Origin>, BTreeSet<Origin>) {
     let args = arguments(call);
     let declared = targets(call);
     let is_target = |name: &str| declared.iter().flatten().any(|target| *target == name);
@@ -101,12 +95,15 @@ pub(crate) fn origins_of(given: &Given, call: &Call, directories: &Directories) 
         true => shared(said.iter().map(|leaf| values.origins_of(leaf, directories))),
         false => agents(),
     };
+    let redacted: &[String] = match call {
+        Call::Core(_) => &[],
+        Call::Server(call) => &call.tool.redacted,
+    };
+    let is_redacted = |name: &str| redacted.iter().any(|redacted| redacted == name);
     let said: Vec<_> = at.iter().flat_map(|(_, value)| said_in(value)).collect();
     let targets = match declared.as_deref() {
         Some([]) => none(),
-        Some(_) if said.is_empty() || at.iter().any(|(name, _)| is_redacted(call, name)) => {
-            agents()
-        }
+        Some(_) if said.is_empty() || at.iter().any(|(name, _)| is_redacted(name)) => agents(),
         Some(_) => common(&said),
         None => agents(),
     };
@@ -114,14 +111,7 @@ pub(crate) fn origins_of(given: &Given, call: &Call, directories: &Directories) 
         Some(found) => common(&found),
         None => agents(),
     };
-    CallOrigins { targets, addresses }
-}
-
-fn is_redacted(call: &Call, name: &str) -> bool {
-    match call {
-        Call::Core(_) => false,
-        Call::Server(call) => call.tool.redacted.iter().any(|redacted| redacted == name),
-    }
+    (targets, addresses)
 }
 
 /// The addresses in some arguments; none where their texts are too long to be searched.
@@ -141,27 +131,13 @@ fn found_in<'a>(args: impl Iterator<Item = &'a Value>) -> Option<Vec<Cow<'a, Val
 
 /// The arguments of a call.
 fn arguments(call: &Call) -> Vec<(&str, Cow<'_, Value>)> {
-    let text = |text: &str| Cow::Owned(Value::from(text));
-    let core = match call {
+    match call {
         Call::Server(call) => {
-            let args = call.args.iter().map(|(name, value)| (name.as_str(), Cow::Borrowed(value)));
-            return args.collect();
+            call.args.iter().map(|(name, value)| (name.as_str(), Cow::Borrowed(value))).collect()
         }
-        Call::Core(core) => core,
-    };
-    match core {
-        CoreCall::Think => Vec::new(),
-        CoreCall::Finish { response } => vec![("response", text(response))],
-        CoreCall::ReadFile { path }
-        | CoreCall::ListFiles { path }
-        | CoreCall::CreateDirectory { path }
-        | CoreCall::DeleteFile { path } => vec![("path", text(path.as_str()))],
-        CoreCall::WriteFile { path, content } => {
-            vec![("path", text(path.as_str())), ("content", text(content))]
-        }
-        CoreCall::RenameFile { source, destination } => {
-            let (source, destination) = (source.as_str(), destination.as_str());
-            vec![("source", text(source)), ("destination", text(destination))]
+        Call::Core(call) => {
+            let value = |(name, text)| (name, Cow::Owned(Value::from(text)));
+            call.arguments().into_iter().map(value).collect()
         }
     }
 }
@@ -175,16 +151,4 @@ fn targets(call: &Call) -> Option<Vec<&str>> {
             Some(targets.iter().map(String::as_str).collect())
         }
     }
-}
-
-/// Adds the origins of the call's arguments, where policies ask for them.
-pub(crate) async fn with_origins(
-    gate: &Gate,
-    facts: Facts,
-    session_id: SessionId,
-    call: &Call,
-) -> Result<Facts, StoreError> {
-    let given = given(gate, session_id).await?;
-    let CallOrigins { targets, addresses } = origins_of(&given, call, &gate.facts.directories);
-    Ok(Facts { targets, addresses, ..facts })
 }

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::attention::{Kind, Need, Subject};
-use crate::event::{EventType, payload};
+use crate::event::EventType;
+use crate::event::payload::{self, PartNeedsPerson};
 use crate::gate::{Fault, Gate};
 use crate::lock;
-use crate::ports::StoreError;
+use crate::ports::{PlacedEvent, StoreError};
 use crate::system;
 use crate::time::Timestamp;
 
@@ -135,7 +136,7 @@ impl Parts {
         let mut needs = Vec::new();
         for finding in fresh {
             let Finding { kind, subject, reason, .. } = finding.clone();
-            let payload = payload::PartNeedsPerson { kind, reason, subject };
+            let payload = PartNeedsPerson { kind, reason, subject };
             let since = gate.note(EventType::PartNeedsPerson, payload).await?.ts;
             let told = Told { since, gone: None };
             self.known().told.insert(finding.key(), told);
@@ -156,9 +157,11 @@ impl Parts {
             system::events_since(&*gate.store, &[EventType::PartNeedsPerson], position).await?;
         let (mut known, now) = (self.known(), gate.world.now());
         known.position = told.last().map_or(newest, |last| newest.max(last.position));
-        for (subject, need) in told.iter().filter_map(|placed| Need::of_part(&placed.event)) {
-            let Need { kind, reason, since, .. } = need;
-            if now.since_ms(since) <= REMEMBERED_FOR_MS {
+        for PlacedEvent { event, .. } in &told {
+            let since = event.ts;
+            if now.since_ms(since) <= REMEMBERED_FOR_MS
+                && let Ok(PartNeedsPerson { kind, reason, subject }) = payload::read(&event.payload)
+            {
                 known.told.insert(key(kind, &subject, &reason), Told { since, gone: None });
             }
         }

@@ -31,35 +31,26 @@ pub enum Remedy {
 
 /// The table. `approval` is that of the trace, where a person was asked.
 pub fn remedy(state: State, approval: Option<ApprovalStatus>) -> Remedy {
-    match state {
-        State::Pending => match approval {
-            None => Remedy::Decide,
-            Some(ApprovalStatus::Pending) => Remedy::Wait,
-            // A decision and its transition are one commit: a row that has only one of them was changed by
-            // hand.
-            Some(ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired) => {
-                Remedy::Quarantine
-            }
-        },
-        State::Authorized => match approval {
-            None | Some(ApprovalStatus::Approved) => Remedy::Dispatch,
-            Some(ApprovalStatus::Pending | ApprovalStatus::Denied | ApprovalStatus::Expired) => {
-                Remedy::Quarantine
-            }
-        },
-        State::Executing => match approval {
-            None | Some(ApprovalStatus::Approved) => Remedy::Redispatch,
-            Some(ApprovalStatus::Pending | ApprovalStatus::Denied | ApprovalStatus::Expired) => {
-                Remedy::Quarantine
-            }
-        },
-        State::Completed | State::Failed | State::Denied => match approval {
-            Some(ApprovalStatus::Pending) => Remedy::Quarantine,
-            None
-            | Some(ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired) => {
-                Remedy::Read
-            }
-        },
+    use ApprovalStatus::{Approved, Denied, Expired, Pending};
+    match (state, approval) {
+        (State::Pending, None) => Remedy::Decide,
+        (State::Pending, Some(Pending)) => Remedy::Wait,
+        (State::Authorized, None | Some(Approved)) => Remedy::Dispatch,
+        (State::Executing, None | Some(Approved)) => Remedy::Redispatch,
+        (
+            State::Completed | State::Failed | State::Denied,
+            None | Some(Approved | Denied | Expired),
+        ) => Remedy::Read,
+        // A decision and its transition are one commit: a row that has only one of them was changed by hand.
+        (
+            State::Pending
+            | State::Authorized
+            | State::Executing
+            | State::Completed
+            | State::Failed
+            | State::Denied,
+            Some(Pending | Approved | Denied | Expired),
+        ) => Remedy::Quarantine,
     }
 }
 
@@ -172,7 +163,7 @@ pub async fn recover(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
                 }
             },
             Err(fault @ Fault::Executor(_)) => report.stuck.push((run_id, fault.to_string())),
-            Err(fault @ (Fault::Store(_) | Fault::ForeignSession(_) | Fault::Name(_))) => {
+            Err(fault @ (Fault::Store(_) | Fault::ForeignSession(_))) => {
                 return Err(fault);
             }
         }
@@ -243,20 +234,15 @@ async fn look(gate: &Gate, run_id: RunId) -> Result<(Dossier, Remedy), Fault> {
         Err(StoreError::State(error)) => return Err(failed(run_id, error).into()),
         Err(error) => return Err(error.into()),
     };
-    let remedy = remedy_for(&dossier).map_err(|error| failed(run_id, error))?;
-    Ok((dossier, remedy))
+    let replayed = verify::run::prove(&dossier).map_err(|error| failed(run_id, error))?;
+    let unopened = || StateError::checksum("an unfinished run without a journal");
+    let state = replayed.tail.state.ok_or_else(|| failed(run_id, unopened()))?;
+    let approval = dossier.approval.as_ref().map(|approval| approval.status);
+    Ok((dossier, remedy(state, approval)))
 }
 
 fn failed(run_id: RunId, why: impl ToString) -> StateError {
     StateError::new(StateCode::RecoveryFailed, format!("run {run_id}: {}", why.to_string()))
-}
-
-fn remedy_for(dossier: &Dossier) -> Result<Remedy, StateError> {
-    let state = verify::run::prove(dossier)?
-        .tail
-        .state
-        .ok_or_else(|| StateError::checksum("an unfinished run without a journal"))?;
-    Ok(remedy(state, dossier.approval.as_ref().map(|approval| approval.status)))
 }
 
 #[cfg(test)]

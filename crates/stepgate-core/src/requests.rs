@@ -3,8 +3,8 @@
 //! The n-th request of a session is an event whose id follows from the session and n, like the changes of a label.
 
 use crate::digest::Digest;
+use crate::event::EventType;
 use crate::event::payload::{self, UserRequest};
-use crate::event::{Event, EventType};
 use crate::gate::{Fault, Gate};
 use crate::ids::{ArtifactId, PrincipalId, SessionId};
 use crate::journal::StateError;
@@ -36,11 +36,11 @@ pub enum NotTold {
     TooMany,
     /// An internal error.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(Fault),
 }
 
-impl From<StoreError> for NotTold {
-    fn from(error: StoreError) -> Self {
+impl<E: Into<Fault>> From<E> for NotTold {
+    fn from(error: E) -> Self {
         Self::Fault(error.into())
     }
 }
@@ -67,18 +67,10 @@ pub async fn tell(
         }
         let number = told.len() as u64 + 1;
         let event_id = event_id(session_id, number);
-        let event = Event {
-            event_id,
-            event_type: EventType::UserRequest,
-            payload: payload::value_from(
-                UserRequest { principal_id: principal_id.clone(), text: text.to_owned(), told_by },
-                gate.world.request(),
-            ),
-            run_id: None,
-            sequence_number: 0,
-            session_id,
-            ts: gate.world.now(),
-        };
+        let request =
+            UserRequest { principal_id: principal_id.clone(), text: text.to_owned(), told_by };
+        let payload = payload::value_from(request, gate.world.request());
+        let event = gate.event(event_id, EventType::UserRequest, payload, session_id);
         match gate.store.append_event(event).await {
             Ok(()) => return Ok(()),
             // Another one may have this number, or the answer was lost: the next attempt reads which.

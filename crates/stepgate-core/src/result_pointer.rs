@@ -48,6 +48,17 @@ impl Part {
     }
 }
 
+/// The JSON Pointer to a place.
+pub fn pointer_to<'a>(path: impl IntoIterator<Item = &'a str>) -> String {
+    let escaped = path.into_iter().map(|name| name.replace('~', "~0").replace('/', "~1"));
+    escaped.flat_map(|name| ["/".to_owned(), name]).collect()
+}
+
+/// The name in a part of a JSON Pointer.
+pub(crate) fn unescaped(part: &str) -> String {
+    part.replace("~1", "/").replace("~0", "~")
+}
+
 impl FromStr for ResultPointer {
     type Err = InvalidPointer;
 
@@ -60,7 +71,7 @@ impl FromStr for ResultPointer {
         };
         let part = |name: &str| match name {
             "*" => Part::Every,
-            _ => Part::Named(name.replace("~1", "/").replace("~0", "~")),
+            _ => Part::Named(unescaped(name)),
         };
         Ok(Self(names.split('/').map(part).collect()))
     }
@@ -70,7 +81,7 @@ impl fmt::Display for ResultPointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|part| match part {
             Part::Every => f.write_str("/*"),
-            Part::Named(name) => write!(f, "/{}", name.replace('~', "~0").replace('/', "~1")),
+            Part::Named(name) => f.write_str(&pointer_to([name.as_str()])),
         })
     }
 }

@@ -35,8 +35,6 @@ spelled! {
         /// A person denied it, or the approval expired.
         Denied = "denied",
     }
-    /// The specification's spelling.
-    fn as_str
 }
 
 impl Status {

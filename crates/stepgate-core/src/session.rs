@@ -24,8 +24,6 @@ spelled! {
         /// A session that a principal named.
         Named = "named",
     }
-    /// The spelling in the store.
-    fn as_str
 }
 
 /// How many sessions of a kind may exist. A principal that names no session always joins the same one.

@@ -55,7 +55,7 @@ pub(crate) struct News {
     /// Tools of which nothing is known now.
     unknown: BTreeSet<String>,
     /// Whether it takes the place of everything that was read before.
-    is_instead: bool,
+    pub(crate) is_instead: bool,
     /// The values of the results of the others.
     values: Vec<(ValueKey, Source)>,
 }
@@ -163,11 +163,6 @@ impl News {
     /// New requests, and no new run yet.
     pub(crate) fn of_requests(requests: Vec<String>) -> Self {
         Self { requests, ..Self::default() }
-    }
-
-    /// The same, in the place of everything that was read before.
-    pub(crate) fn instead(self) -> Self {
-        Self { is_instead: true, ..self }
     }
 
     /// Notes a run: that it has not ended, or the trusted values of its result. `tool` finds a tool as it is known now.

@@ -1,9 +1,18 @@
 //! Enums whose values have one spelling each.
 
 /// Declares an enum whose variants stand beside their spellings, with everything that follows from that list: `ALL`, the
-/// function that gives the spelling, and `parse`, which finds the variant of a spelling.
+/// function that gives the spelling, which is `as_str` where none is named, and `parse`, which finds the variant of a
+/// spelling.
 #[macro_export]
 macro_rules! spelled {
+    ($(#[$meta:meta])* $vis:vis enum $name:ident { $($variants:tt)* }) => {
+        $crate::spelled! {
+            $(#[$meta])*
+            $vis enum $name { $($variants)* }
+            /// The spelling, for users and for programs.
+            fn as_str
+        }
+    };
     (
         $(#[$meta:meta])*
         $vis:vis enum $name:ident {

@@ -27,14 +27,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use tracing::{Instrument, Span, debug_span, field, instrument};
 
 use crate::assumed::Assumed;
-use crate::budgets;
+use crate::budgets::Accounts;
 use crate::call::Call;
 use crate::digest::Digest;
 use crate::event::{EventType, payload};
 use crate::failure::Failure;
-use crate::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
+use crate::gate::{Fault, Gate};
 use crate::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use crate::journal::StateError;
+use crate::journal::{StateCode, StateError};
 use crate::machine::State;
 use crate::ports::StoreError;
 use crate::run::Payload;
@@ -133,7 +133,8 @@ async fn attempt_once(
 /// What would be decided on a proposal, without a run: the sandbox is not read, nothing is recorded, and the
 /// idempotency key is not checked.
 pub fn weigh(gate: &Gate, submission: &Submission, assumed: &Assumed) -> Result<Weighed, Failure> {
-    let (mut trail, context) = p1_receive::rehearse(gate, submission);
+    let run_id = RunId::new(gate.world.fresh_uuid());
+    let (mut trail, context) = p1_receive::begin(gate, run_id, 0, submission.clone());
     let object = p2_parse::parse(gate, context?)?;
     let proposal = p3_validate_schema::validate_schema(gate, &mut trail, object)?;
     let action = p4_validate_action::validate_action(gate, proposal)?;
@@ -155,7 +156,8 @@ pub async fn weigh_now(
         Err(failure) => return Ok(Err(failure)),
     };
     let Submission { principal_id, session_id, .. } = submission;
-    let mut used = budgets::used_now(gate, principal_id, *session_id, &weighed.call).await?;
+    let accounts = Accounts::read(gate, principal_id, *session_id, &weighed.call).await?;
+    let mut used = accounts.used();
     if used.is_empty() {
         return Ok(Ok(weighed));
     }
@@ -196,7 +198,7 @@ pub async fn redispatch(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
     let redispatched = locked(gate, run_id, async {
         let Restored { mut trail, args, state, caps, sent } = restore(gate, run_id).await?;
         if state.is_terminal() {
-            return p9_respond::recorded(gate, run_id).await;
+            return answer_of(gate, run_id).await;
         }
         if let Some(approval) = trail.pending_approval() {
             return Ok(p9_respond::paused(&trail, approval.approval_id));
@@ -266,28 +268,21 @@ pub async fn resolve(
     resolved.instrument(continued(run_id)).await
 }
 
-/// The result of a status tool's run.
-pub(crate) struct Finding {
-    pub(crate) settlement: Settlement,
-    pub(crate) query_run_id: RunId,
-    /// How many events the call's run had when the tool was asked.
-    pub(crate) events_seen: usize,
-}
-
 /// Settles a call in doubt by the result of a status tool. None where the call's run has new events since
-/// the tool was asked: its answer is out of date.
+/// the tool was asked, when it had `events_seen`: the answer is out of date.
 pub(crate) async fn resolve_as_found(
     gate: &Gate,
     run_id: RunId,
-    found: Finding,
+    settlement: Settlement,
+    query_run_id: RunId,
+    events_seen: usize,
 ) -> Result<Option<Answer>, Refused> {
-    let Finding { settlement, query_run_id, events_seen } = found;
-    let system = PrincipalId::parse(SYSTEM_PRINCIPAL).map_err(Fault::from)?;
     let resolved = locked(gate, run_id, async {
         let doubt = in_doubt(gate, run_id).await?;
         if doubt.0.events_committed() != events_seen {
             return Ok(None);
         }
+        let system = PrincipalId::system();
         settled(gate, doubt, settlement, system, Some(query_run_id)).await.map(Some)
     });
     resolved.instrument(continued(run_id)).await
@@ -382,8 +377,8 @@ async fn concluded(
                 return Err(StoreError::Unavailable(why.to_owned()).into());
             }
             Err(Stop::Fault(fault)) => {
-                // Another node that took the run over may be waiting for this hold, so it is dropped.
-                if !fault.is_taken_over() {
+                // Another node that took the run over (decision 10) may be waiting for this hold, so it is dropped.
+                if fault.state_code() != Some(StateCode::ConcurrentExecution) {
                     trail.park(gate);
                 }
                 return Err(fault);
@@ -436,20 +431,8 @@ impl From<Failure> for Stop {
     }
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-impl From<StoreError> for Stop {
-    fn from(error: StoreError) -> Self {
-        Self::Fault(error.into())
-    }
-}
-
-impl From<StateError> for Stop {
-    fn from(error: StateError) -> Self {
+impl<E: Into<Fault>> From<E> for Stop {
+    fn from(error: E) -> Self {
         Self::Fault(error.into())
     }
 }
@@ -495,32 +478,13 @@ pub enum Refused {
     Fault(Fault),
 }
 
-impl From<Fault> for Refused {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Store(error) => error.into(),
-            Fault::Executor(_) | Fault::ForeignSession(_) | Fault::Name(_) => Self::Fault(fault),
+impl<E: Into<Fault>> From<E> for Refused {
+    fn from(error: E) -> Self {
+        match error.into() {
+            Fault::Store(StoreError::AlreadyDecided) => Self::AlreadyDecided,
+            fault @ (Fault::Store(_) | Fault::Executor(_) | Fault::ForeignSession(_)) => {
+                Self::Fault(fault)
+            }
         }
-    }
-}
-
-impl From<StoreError> for Refused {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::AlreadyDecided => Self::AlreadyDecided,
-            StoreError::State(_)
-            | StoreError::KeyTaken
-            | StoreError::UnknownSession(_)
-            | StoreError::Unavailable(_)
-            | StoreError::AnswerLost(_)
-            | StoreError::OverBudget(_)
-            | StoreError::Broken(_) => Self::Fault(Fault::Store(error)),
-        }
-    }
-}
-
-impl From<StateError> for Refused {
-    fn from(error: StateError) -> Self {
-        Self::Fault(error.into())
     }
 }

@@ -41,6 +41,15 @@ pub enum StopTarget {
     Server(String),
 }
 
+/// The answer to the order of a stop or a hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Made<T> {
+    /// It is in force from now on.
+    Now(T),
+    /// Another order is about the same already, and stays as it is.
+    Before(T),
+}
+
 /// The parties to a call: who asks, in which session, and which server would act.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallParties<'a> {

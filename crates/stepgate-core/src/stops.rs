@@ -1,7 +1,7 @@
 //! Making, lifting and listing emergency stops.
 
 use crate::action::{Action, CORE_SERVER};
-use crate::consent_cache::{Recorded, RecordedStop};
+use crate::consent_cache::Recorded;
 use crate::event::EventType;
 use crate::event::payload::StopLifted;
 use crate::gate::{Fault, Gate};
@@ -10,44 +10,15 @@ use crate::machine::State;
 use crate::ports::{RunQuery, Store, StoreError};
 use crate::run::{Run, Status};
 use crate::stop::{CallParties, StopOrder, StopTarget};
-use crate::time::Timestamp;
 
-pub use crate::consent_cache::Lift;
+pub use crate::consent_cache::{Lift, StopStanding};
+pub use crate::stop::Made;
 
 /// Runs that are read at once.
 const PAGE: usize = 100;
 
-/// A stop, and whether it is in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StopStanding {
-    /// Its id.
-    pub stop_id: ArtifactId,
-    /// The order.
-    pub order: StopOrder,
-    /// When it was made.
-    pub made_at: Timestamp,
-    /// Who lifted it. None while it is in force.
-    pub lift: Option<Lift>,
-}
-
-impl StopStanding {
-    fn of(stop_id: ArtifactId, stop: RecordedStop) -> Self {
-        let RecordedStop { order, ts, lift } = stop;
-        Self { stop_id, order, made_at: ts, lift }
-    }
-}
-
-/// The answer to an order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Made {
-    /// It is in force from now on.
-    Now(StopStanding),
-    /// Another order stops the same already, and stays as it is.
-    Before(StopStanding),
-}
-
 /// Makes a stop. It is in force on every node when this returns.
-pub async fn make(gate: &Gate, order: StopOrder) -> Result<Made, Fault> {
+pub async fn make(gate: &Gate, order: StopOrder) -> Result<Made<StopStanding>, Fault> {
     let mut stops = in_force(gate).await?.into_iter();
     if let Some(there) = stops.find(|stop| stop.order.target == order.target) {
         return Ok(Made::Before(there));
@@ -74,8 +45,7 @@ pub async fn lift(
 /// Every stop, newest first.
 pub async fn list(gate: &Gate) -> Result<Vec<StopStanding>, StoreError> {
     gate.consents.read_on(&*gate.store).await?;
-    let stops = gate.consents.recorded().stops.into_iter().rev();
-    Ok(stops.map(|(stop_id, stop)| StopStanding::of(stop_id, stop)).collect())
+    Ok(gate.consents.recorded().stops.into_values().rev().collect())
 }
 
 /// The stops in force, newest first.
@@ -86,11 +56,7 @@ pub async fn in_force(gate: &Gate) -> Result<Vec<StopStanding>, StoreError> {
 
 /// The stops in force in a store that is only read, newest first.
 pub async fn in_force_of(store: &dyn Store) -> Result<Vec<StopStanding>, StoreError> {
-    let recorded = Recorded::of(store).await?;
-    let stops = recorded.stops_in_force().map(|(stop_id, stop)| (stop_id, stop.clone()));
-    let mut stops: Vec<_> = stops.map(|(id, stop)| StopStanding::of(id, stop)).collect();
-    stops.reverse();
-    Ok(stops)
+    Ok(Recorded::of(store).await?.stops_in_force().rev().cloned().collect())
 }
 
 /// What a stop covers of the runs that are not over.

@@ -4,9 +4,6 @@ use crate::event::EventType;
 use crate::ids::PrincipalId;
 use crate::ports::{EventQuery, PlacedEvent, Store, StoreError};
 
-/// The principal of the system session. No token can have this name.
-pub const SYSTEM_PRINCIPAL: &str = "system";
-
 /// Events that are read at once.
 const PAGE: usize = 1000;
 
@@ -19,7 +16,7 @@ pub async fn events_since(
     let mut query = EventQuery {
         after: position,
         back_from: None,
-        principal_id: PrincipalId::parse(SYSTEM_PRINCIPAL).ok(),
+        principal_id: Some(PrincipalId::system()),
         event_types: event_types.to_vec(),
         loose_only: true,
         limit: PAGE,

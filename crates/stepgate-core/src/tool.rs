@@ -116,8 +116,6 @@ spelled! {
         /// Changes something outside Stepgate.
         ExecuteGated = "execute_gated",
     }
-    /// The spelling that users know.
-    fn as_str
 }
 
 /// What happens to a call that was sent, or was about to be sent, when the gateway stopped (decision 12).

@@ -21,6 +21,4 @@ spelled! {
         #[default]
         Deny = "deny",
     }
-    /// The spelling that users know.
-    fn as_str
 }

@@ -57,7 +57,7 @@ pub(crate) fn for_model(service: &Service, principal_id: &PrincipalId) -> Vec<Of
     offered.sort_by(|one, other| one.name.cmp(&other.name));
     let is_for_models = |offered: &Offered| {
         !matches!(offered.source, Source::Core(Action::Think | Action::Finish))
-            && service.gate.could_permit(principal_id, &offered.action)
+            && service.gate.prospect(principal_id, &offered.action).could_permit
     };
     offered
         .into_iter()

@@ -458,7 +458,7 @@ impl Service {
             Ok(answer) => self.steps.count(&self.gate, answer),
             Err(Some(fault)) if self.note_broken(fault) => {}
             Err(Some(Fault::Store(_) | Fault::Executor(_))) => self.left.notify_one(),
-            Err(Some(Fault::ForeignSession(_) | Fault::Name(_)) | None) => {}
+            Err(Some(Fault::ForeignSession(_)) | None) => {}
         }
     }
 

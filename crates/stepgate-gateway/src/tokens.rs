@@ -13,7 +13,7 @@ use serde_json::Value;
 use stepgate_core::consent;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType, payload};
-use stepgate_core::gate::{Gate, SYSTEM_PRINCIPAL};
+use stepgate_core::gate::Gate;
 use stepgate_core::ids::{ArtifactId, PrincipalId};
 use stepgate_core::lock;
 use stepgate_core::ports::{Store, StoreError};
@@ -50,8 +50,6 @@ spelled! {
         /// Sees everything, and changes nothing.
         Auditor = "auditor",
     }
-    /// Its name.
-    fn as_str
 }
 
 impl FromStr for Role {
@@ -340,7 +338,7 @@ impl Tokens {
 
 /// Whether this name is reserved, so that no token may have it.
 pub fn is_reserved(principal_id: &PrincipalId) -> bool {
-    [SYSTEM_PRINCIPAL, TERMINAL_OPERATOR].contains(&principal_id.as_str())
+    [PrincipalId::SYSTEM, TERMINAL_OPERATOR].contains(&principal_id.as_str())
 }
 
 impl Known {

@@ -297,7 +297,6 @@ impl From<Fault> for Problem {
     fn from(fault: Fault) -> Self {
         let problem = match &fault {
             Fault::ForeignSession(_) => return Self::not_found(),
-            Fault::Name(_) => return Self::malformed("that name is not possible"),
             Fault::Store(StoreError::Unavailable(_) | StoreError::AnswerLost(_)) => {
                 Self::unavailable()
             }

@@ -24,8 +24,6 @@ spelled! {
         /// Over TLS.
         Https = "https",
     }
-    /// Its name in a URL.
-    fn as_str
 }
 
 impl Scheme {

@@ -35,8 +35,6 @@ spelled! {
         /// `store.free_bytes_min`.
         FreeSpace = "free_space",
     }
-    /// The label of the metric.
-    fn as_str
 }
 
 impl Limit {

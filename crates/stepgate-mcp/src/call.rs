@@ -390,7 +390,7 @@ async fn submit_or_join(
 /// Whether policy would require approval of this call now.
 async fn would_ask(shared: &Shared, call: &Call) -> Result<bool, Fault> {
     let gate = &shared.service.gate;
-    if !gate.could_ask(&call.asker.principal_id, &call.proposed.action) {
+    if !gate.prospect(&call.asker.principal_id, &call.proposed.action).could_ask {
         return Ok(false);
     }
     let assumed = match call.asker.session {
@@ -430,7 +430,7 @@ async fn submit(shared: &Shared, call: &Call, relay: &mut Relay<'_>) -> Result<A
 pub(super) fn fault(fault: Fault) -> ErrorData {
     match fault {
         Fault::ForeignSession(_) => ErrorData::invalid_request("there is no such session", None),
-        Fault::Store(_) | Fault::Executor(_) | Fault::Name(_) => {
+        Fault::Store(_) | Fault::Executor(_) => {
             error!("an MCP call was not answered: {fault}");
             ErrorData::internal_error("the gateway could not answer: ask again", None)
         }

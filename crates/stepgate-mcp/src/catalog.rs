@@ -65,7 +65,7 @@ impl Catalog {
     pub(super) fn list(&self, service: &Service, principal_id: &PrincipalId) -> Vec<Tool> {
         let gate = &service.gate;
         let offered = self.by_name.values();
-        let could = |offered: &&Offered| gate.could_permit(principal_id, &offered.action);
+        let could = |offered: &&Offered| gate.prospect(principal_id, &offered.action).could_permit;
         offered.filter(could).map(|offered| offered.definition.clone()).collect()
     }
 
@@ -77,7 +77,8 @@ impl Catalog {
     ) -> impl Iterator<Item = (&str, &str)> {
         let gate = &service.gate;
         let offered = self.by_name.values();
-        let could = offered.filter(|offered| gate.could_permit(principal_id, &offered.action));
+        let could =
+            offered.filter(|offered| gate.prospect(principal_id, &offered.action).could_permit);
         let names = could.filter_map(|offered| ToolName::parse(&offered.action).ok());
         let servers: BTreeSet<String> = names.map(|name| name.server().to_owned()).collect();
         let told = self.instructions.iter().filter(move |(server, _)| servers.contains(*server));

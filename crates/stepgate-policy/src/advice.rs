@@ -8,8 +8,8 @@ use std::str::FromStr;
 
 use cedar_policy::{Context, Policy, RestrictedExpression};
 use serde_json::Value;
+use stepgate_core::decimal::Decimal;
 
-use crate::decimal::Decimal;
 use crate::reads::{application, context_path, parts_of};
 use crate::shape::{Record, Shape};
 

@@ -9,12 +9,12 @@ use serde_json::{Map, Value};
 use stepgate_core::budget::{
     AccountKey, BudgetName, Covering, Due, OverBudget, Per, REFUSED, Terms,
 };
+use stepgate_core::decimal::Decimal;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::ports::Payer;
 use stepgate_core::tool::ToolName;
 
 use crate::cause::Cause;
-use crate::decimal::Decimal;
 use crate::directory::BUDGETS_FILE;
 use crate::shape::{Attribute, Declared, Record, Shape};
 use crate::who::Who;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 use stepgate_core::budget::{BudgetName, Per, Terms, WindowLength};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::ids::PrincipalId;
 use toml::Spanned;
 
 use crate::budget::Budget;
-use crate::decimal::Decimal;
 use crate::directory::{Kind, SourceFile};
 use crate::finding::{Finding, Severity, one_line};
 use crate::limits::BUDGETS_MAX;

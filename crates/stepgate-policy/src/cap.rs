@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::decimal::Decimal;
+use stepgate_core::decimal::Decimal;
+
 use crate::limits::CAPS_MAX;
 
 /// Limit of a cap's absolute value: beyond it a double cannot hold every integer exactly.

@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use stepgate_core::action::{Action, InvalidArgs};
+use stepgate_core::action::Action;
 use stepgate_core::budget::BudgetName;
 use stepgate_core::call::{Call, ServerCall};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::facts::Facts;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::label::Flow;
 use stepgate_core::origin::{self, Origin};
 use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
-use stepgate_core::tool::{Contract, Standing, Tool};
+use stepgate_core::tool::{Standing, Tool};
 use toml::Spanned;
 
 use crate::answer::Verdict;
-use crate::decimal::Decimal;
 use crate::directory::{Kind, SourceFile};
 use crate::finding::{FilePosition, Finding, Severity, one_line};
 use crate::limits::CASES_MAX;
@@ -297,8 +297,9 @@ impl Case {
             )
         })?;
         self.check_names(tool)?;
-        let args = self.args.clone();
-        Ok(Call::Server(ServerCall { tool: Arc::new(stand_in(tool)), args }))
+        // Policies can decide on it, but it cannot be called.
+        let tool = tool.tool(Standing::Gone, Tool::gone(tool.name.clone()).contract);
+        Ok(Call::Server(ServerCall { tool: Arc::new(tool), args: self.args.clone() }))
     }
 
     /// A misspelled argument would make the case meaningless.
@@ -319,15 +320,4 @@ impl Case {
 fn listed(caps: &BTreeMap<String, i64>) -> String {
     let caps: Vec<String> = caps.iter().map(|(name, max)| format!("{name} <= {max}")).collect();
     format!("`{}`", caps.join("; "))
-}
-
-/// A stand-in for a tool: policies can decide on it, but it cannot be called.
-fn stand_in(tool: &ToolShape) -> Tool {
-    struct Uncallable;
-    impl Contract for Uncallable {
-        fn check(&self, _: &Map<String, Value>) -> Result<(), InvalidArgs> {
-            Err(InvalidArgs::new("tool", "of a case, cannot be called"))
-        }
-    }
-    tool.tool(Standing::Gone, Arc::new(Uncallable))
 }

@@ -1,9 +1,12 @@
 //! Why policies cannot see an argument.
 
+use stepgate_core::decimal::NotDecimal;
 use stepgate_core::spelled;
 
 /// The largest number up to which a double holds every integer exactly: 2^53 − 1.
 pub(crate) const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
+/// The largest double within the range of decimals, which ends at 922337203685477.5807.
+pub(crate) const DECIMAL_MAX: f64 = 922_337_203_685_477.5;
 
 spelled! {
     /// Why policies cannot see an argument.
@@ -42,5 +45,15 @@ impl Cause {
     /// Whether legitimate calls seldom have such a value.
     pub(crate) fn is_rare(self) -> bool {
         matches!(self, Self::TooLarge | Self::TooFine | Self::BeyondDecimal)
+    }
+}
+
+impl From<NotDecimal> for Cause {
+    fn from(why: NotDecimal) -> Self {
+        match why {
+            NotDecimal::NotANumber => Self::OtherType,
+            NotDecimal::TooFine => Self::TooFine,
+            NotDecimal::OutOfRange => Self::BeyondDecimal,
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
+use std::sync::LazyLock;
 
 use cedar_policy::{Entities, Entity};
 use serde::Serialize;
@@ -62,12 +63,7 @@ pub struct Nameable<'a> {
 /// Tools alone, without any fact.
 impl<'a, T: AsRef<[ToolShape]> + ?Sized> From<&'a T> for Nameable<'a> {
     fn from(tools: &'a T) -> Self {
-        static NONE: FactNames = FactNames {
-            groups: BTreeSet::new(),
-            labels: BTreeSet::new(),
-            windows: BTreeSet::new(),
-            directories: BTreeSet::new(),
-        };
+        static NONE: LazyLock<FactNames> = LazyLock::new(FactNames::default);
         Self { tools: tools.as_ref(), facts: &NONE }
     }
 }

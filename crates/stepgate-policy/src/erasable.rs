@@ -17,6 +17,7 @@ use crate::literal::listed;
 use crate::rule::Rule;
 use crate::schema::{CORE_GROUP, has_path};
 use crate::shape::ToolShape;
+use crate::subject::allows;
 use crate::vocabulary::{ACTION, PATH, SERVER, TOOL};
 
 /// Parts of a schema, beside `properties`, that can give a tool arguments.
@@ -75,35 +76,26 @@ pub(crate) fn hiding(tool: &ToolShape, names: BTreeSet<String>) -> Cow<'_, ToolS
 
 /// Whether the head of a policy is about calls of a tool, by any principal.
 fn is_about(rule: &Rule, tool: &ToolShape) -> bool {
-    let (name, server) = (tool.name.as_str(), tool.name.server());
+    let name = tool.name.as_str();
     rule.can_match(&ACTION.entity(name), &ACTION.entity(tool.mode.as_str()))
-        && allows(&rule.policy.resource_constraint(), &TOOL.entity(name), &SERVER.entity(server))
+        && allows_tool(rule, name, tool.name.server())
 }
 
 /// Whether it is about calls of a core action.
 fn is_about_core(rule: &Rule) -> bool {
-    let constraint = rule.policy.resource_constraint();
     Action::ALL.into_iter().any(|action| {
         rule.can_match(&ACTION.entity(action.name()), &ACTION.entity(CORE_GROUP))
             && match has_path(action) {
-                true => allows_paths(&constraint),
-                false => {
-                    allows(&constraint, &TOOL.entity(action.name()), &SERVER.entity(CORE_SERVER))
-                }
+                true => allows_paths(&rule.policy.resource_constraint()),
+                false => allows_tool(rule, action.name(), CORE_SERVER),
             }
     })
 }
 
-/// Whether a constraint allows a resource that is in one other entity.
-fn allows(constraint: &ResourceConstraint, resource: &EntityUid, server: &EntityUid) -> bool {
-    let is_in = |above: &EntityUid| above == resource || above == server;
-    match constraint {
-        ResourceConstraint::Any => true,
-        ResourceConstraint::Eq(only) => only == resource,
-        ResourceConstraint::Is(kind) => kind == resource.type_name(),
-        ResourceConstraint::In(above) => is_in(above),
-        ResourceConstraint::IsIn(kind, above) => kind == resource.type_name() && is_in(above),
-    }
+fn allows_tool(rule: &Rule, name: &str, server: &str) -> bool {
+    let (tool, server) = (TOOL.entity(name), SERVER.entity(server));
+    let is_in = |above: &EntityUid| *above == tool || *above == server;
+    allows(&rule.policy.resource_constraint(), &tool, is_in)
 }
 
 /// Whether a constraint allows any path.

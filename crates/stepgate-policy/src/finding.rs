@@ -18,8 +18,6 @@ spelled! {
         /// For information.
         Note = "note",
     }
-    /// The spelling that users know.
-    fn as_str
 }
 
 /// One problem in a directory of policies.

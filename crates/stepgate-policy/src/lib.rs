@@ -26,7 +26,6 @@ mod advice;
 mod schema;
 mod vocabulary;
 mod shape;
-mod decimal;
 mod view;
 mod unseen;
 mod cause;

@@ -128,13 +128,17 @@ fn wrong_path(id: &str) -> Option<String> {
 
 /// Names for a message, up to a limit.
 pub(crate) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    const SHOWN_MAX: usize = 12;
+    listed_up_to(12, names)
+}
+
+/// Names for a message, up to this many.
+pub(crate) fn listed_up_to<'a>(shown_max: usize, names: impl Iterator<Item = &'a str>) -> String {
     let mut shown: Vec<String> = names.map(|name| format!("`{name}`")).collect();
     if shown.is_empty() {
         return "none".to_owned();
     }
-    if shown.len() > SHOWN_MAX {
-        shown.truncate(SHOWN_MAX);
+    if shown.len() > shown_max {
+        shown.truncate(shown_max);
         shown.push("…".to_owned());
     }
     shown.join(", ")

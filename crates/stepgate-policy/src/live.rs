@@ -1,20 +1,11 @@
 //! The set in force. An invalid set never replaces a valid one.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, RwLock};
 
 use serde::Serialize;
-use stepgate_core::budget::Covering;
-use stepgate_core::call::Call;
 use stepgate_core::digest::Digest;
-use stepgate_core::facts::FactNeeds;
-use stepgate_core::ids::PrincipalId;
 use stepgate_core::lock::{self, locked};
-use stepgate_core::ports::{
-    Payer, Policy, PolicyDecision, PolicyErasable, PolicyRequest, Prospect,
-};
-use stepgate_core::tool::Tool;
 
 use crate::compile::Nameable;
 use crate::finding::{Finding, LoadError};
@@ -89,31 +80,5 @@ impl LivePolicy {
         };
         *lock::write(&self.current) = Arc::new(set);
         Ok(Some(reloaded))
-    }
-}
-
-impl Policy for LivePolicy {
-    fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
-        self.current().decide(request)
-    }
-
-    fn needs(&self, action: &str) -> FactNeeds {
-        self.current().needs(action)
-    }
-
-    fn budgets(&self, payer: Payer<'_>, call: &Call) -> Vec<Covering> {
-        self.current().budgets(payer, call)
-    }
-
-    fn erasable(&self, tool: &Tool) -> PolicyErasable {
-        self.current().erasable(tool)
-    }
-
-    fn has_erasable(&self) -> bool {
-        self.current().has_erasable
-    }
-
-    fn prospect(&self, who: &PrincipalId, groups: &BTreeSet<String>, action: &str) -> Prospect {
-        self.current().prospect(who, groups, action)
     }
 }

@@ -15,7 +15,7 @@ use crate::budget::{Budget, Priced};
 use crate::schema::CORE_GROUP;
 use crate::shape::Record;
 use crate::subject::Subject;
-use crate::view::{Unseen, View, pointer, view};
+use crate::view::{Unseen, View, view};
 use crate::vocabulary::{Kind, LABEL, ORIGIN, PATH, SERVER, TOOL, WINDOW, decimal};
 use crate::who::Who;
 
@@ -102,7 +102,7 @@ pub(crate) fn asked(
             let View { args, unseen, defaults } =
                 view(args, &call.args, &call.tool.redacted).ok_or(Unaskable::Values)?;
             let unknown = origin::agents();
-            let beside = match has_default_target(call, &defaults) {
+            let beside = match call.has_default_target(&defaults) {
                 true => Beside { targets: &unknown, ..beside },
                 false => beside,
             };
@@ -158,34 +158,20 @@ fn path_entity(path: &SandboxPath) -> Entity {
 
 /// The only spelling of a path in policies: without a trailing slash, also for the sandbox itself.
 pub(crate) fn path_id(path: &SandboxPath) -> &str {
-    let text = path.as_str();
-    text.strip_suffix('/').unwrap_or(text)
+    without_slash(path.as_str())
+}
+
+fn without_slash(path: &str) -> &str {
+    path.strip_suffix('/').unwrap_or(path)
 }
 
 fn core_context(call: &CoreCall, beside: Beside<'_>) -> Option<Context> {
-    let args: Vec<(&str, &str)> = match call {
-        CoreCall::Think => vec![],
-        CoreCall::Finish { response } => vec![("response", response)],
-        CoreCall::ReadFile { path }
-        | CoreCall::ListFiles { path }
-        | CoreCall::CreateDirectory { path }
-        | CoreCall::DeleteFile { path } => vec![("path", path_id(path))],
-        CoreCall::WriteFile { path, content } => {
-            vec![("path", path_id(path)), ("content", content)]
-        }
-        CoreCall::RenameFile { source, destination } => {
-            vec![("source", path_id(source)), ("destination", path_id(destination))]
-        }
-    };
-    let args = args.into_iter().map(|(name, text)| (name.to_owned(), string(text)));
+    let args = call.arguments().into_iter().map(|(name, text)| {
+        let text = if name == "path" { without_slash(text) } else { text };
+        (name.to_owned(), string(text))
+    });
     let args = RestrictedExpression::new_record(args).ok()?;
     context(args, &[], (CORE_GROUP, CORE_SERVER), beside, &[])
-}
-
-/// Whether the tool's default stands for a target that the call omits. It is not known where that comes from.
-fn has_default_target(call: &ServerCall, defaults: &Map<String, Value>) -> bool {
-    let mut targets = call.tool.flow.targets.iter().flatten();
-    !defaults.is_empty() && targets.any(|name| defaults.contains_key(&pointer([name.as_str()])))
 }
 
 fn context(

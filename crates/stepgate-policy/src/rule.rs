@@ -187,8 +187,12 @@ fn annotated(
                     conditions; remove the annotation, or write a `permit`"
             .to_owned());
     }
-    let required = required(approvers, quorum);
-    if required.is_some() && approval.is_none() {
+    let is_required = approvers.is_some() || quorum.is_some();
+    let required = is_required.then(|| Required {
+        approvers: approvers.unwrap_or_default(),
+        quorum: quorum.unwrap_or(1),
+    });
+    if is_required && approval.is_none() {
         return Err("`@approvers` and `@quorum` say who decides: add `@approval(\"why a person \
                     must decide\")`, or remove them"
             .to_owned());
@@ -225,13 +229,6 @@ fn named(text: &str) -> Result<String, String> {
         ));
     }
     Ok(text.to_owned())
-}
-
-/// Who must decide; none where any one operator may.
-fn required(approvers: Option<BTreeSet<String>>, quorum: Option<u32>) -> Option<Required> {
-    let is_required = approvers.is_some() || quorum.is_some();
-    is_required
-        .then(|| Required { approvers: approvers.unwrap_or_default(), quorum: quorum.unwrap_or(1) })
 }
 
 /// Valid names of groups and people, separated by commas.

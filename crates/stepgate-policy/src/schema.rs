@@ -161,24 +161,10 @@ pub(crate) fn has_path(action: Action) -> bool {
     }
 }
 
-/// The names of a core action's arguments.
-pub(crate) fn core_arguments(action: Action) -> &'static [&'static str] {
-    match action {
-        Action::Think => &[],
-        Action::Finish => &["response"],
-        Action::ReadFile | Action::ListFiles | Action::CreateDirectory | Action::DeleteFile => {
-            &["path"]
-        }
-        Action::WriteFile => &["path", "content"],
-        Action::RenameFile => &["source", "destination"],
-    }
-}
-
 /// The arguments of a core action: strings, all of them required.
 fn core_args(action: Action) -> Record {
-    let names = core_arguments(action);
     let attribute =
         || Attribute { seen: Ok(Shape::String), required: true, ..Attribute::untyped() };
-    let attributes = names.iter().map(|name| ((*name).to_owned(), attribute())).collect();
-    Record { attributes, is_open: false }
+    let attributes = action.arguments().iter().map(|name| ((*name).to_owned(), attribute()));
+    Record { attributes: attributes.collect(), is_open: false }
 }

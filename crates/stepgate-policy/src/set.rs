@@ -15,6 +15,7 @@ use stepgate_core::origin::Origin;
 use stepgate_core::ports::{
     Payer, Policy, PolicyDecision, PolicyErasable, PolicyRequest, Prospect,
 };
+use stepgate_core::result_pointer::pointer_to;
 use stepgate_core::tool::Tool;
 
 use crate::answer::{CedarAnswer, Verdict};
@@ -26,7 +27,6 @@ use crate::question::{Asked, Beside, CedarQuestion, Unaskable, asked};
 use crate::rule::{Effect, Rule};
 use crate::subject::{Reach, Subject};
 use crate::unseen::{self, ExplainedUnseen};
-use crate::view::pointer;
 use crate::who::Who;
 
 /// Validated policies whose cases hold. A set never changes.
@@ -270,7 +270,7 @@ fn capped(call: &Call, answer: &CedarAnswer) -> Option<Call> {
 /// Why a cap cannot hold: an omitted argument cannot be lowered, and the tool would use its default.
 fn default_above_cap(caps: &BTreeMap<String, i64>, asked: &Asked) -> Option<String> {
     let is_above = |(name, max): &(&String, &i64)| {
-        match asked.defaults.get(&pointer([name.as_str()])) {
+        match asked.defaults.get(&pointer_to([name.as_str()])) {
             Some(default) => default.as_number().is_none_or(|number| exceeds(number, **max)),
             // A default that is unclear or redacted.
             None => {

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use cedar_policy::RestrictedExpression;
 use serde_json::{Map, Number, Value, json};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::digest::Digest;
 use stepgate_core::label::Flow;
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 
-use crate::cause::{Cause, EXACT_MAX};
-use crate::decimal::{DECIMAL_MAX, Decimal};
+use crate::cause::{Cause, DECIMAL_MAX, EXACT_MAX};
 use crate::limits::{ARGS_DEPTH_MAX, ATTRIBUTES_MAX};
 use crate::vocabulary::decimal;
 
@@ -176,8 +176,7 @@ impl<'a> Reader<'a> {
         }
         // Other parts of the schema that apply to the same object. Policies see nothing that only these
         // parts name, but the tool may still use a default from them.
-        let mut parts = Parts::of(self.root, schema);
-        while let Some(part) = parts.next_part() {
+        for part in parts_beside(self.root, schema).0 {
             for (name, property) in properties(part) {
                 let Some(default) = default_of(self.root, property) else { continue };
                 self.attributes_left = self.attributes_left.saturating_sub(1);
@@ -301,53 +300,31 @@ impl Record {
     }
 }
 
-/// The other parts of a schema that apply to the same value, each once.
-struct Parts<'a> {
-    root: &'a Value,
-    seen: HashSet<*const Value>,
-    next: Vec<&'a Value>,
-    /// Whether one of them cannot be resolved here.
-    is_lacking: bool,
-}
-
-impl<'a> Parts<'a> {
-    fn of(root: &'a Value, schema: &'a Value) -> Self {
-        let mut parts = Self {
-            root,
-            seen: HashSet::from([std::ptr::from_ref(schema)]),
-            next: vec![],
-            is_lacking: false,
-        };
-        parts.add(schema);
-        parts
-    }
-
-    fn add(&mut self, schema: &'a Value) {
-        let lists = ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|name| schema.get(name));
+/// The other parts of a schema that apply to the same value, each once; and whether one of them cannot be resolved here.
+fn parts_beside<'a>(root: &'a Value, schema: &'a Value) -> (Vec<&'a Value>, bool) {
+    let (mut parts, mut is_lacking) = (Vec::new(), false);
+    let (mut seen, mut next) = (HashSet::new(), vec![schema]);
+    while let Some(part) = next.pop() {
+        if !seen.insert(std::ptr::from_ref(part)) {
+            continue;
+        }
+        parts.push(part);
+        let lists = ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|name| part.get(name));
         let maps = ["dependentSchemas", "dependencies"].into_iter();
-        let maps = maps.filter_map(|name| schema.get(name)).filter_map(Value::as_object);
-        let single = ["if", "then", "else"].into_iter().filter_map(|name| schema.get(name));
-        self.next.extend(lists.filter_map(Value::as_array).flatten());
-        self.next.extend(maps.flat_map(Map::values));
-        self.next.extend(single);
-        if let Some(reference) = schema.get("$ref").or_else(|| schema.get("$dynamicRef")) {
-            match referred(self.root, reference) {
-                Some(target) => self.next.push(target),
-                None => self.is_lacking = true,
+        let maps = maps.filter_map(|name| part.get(name)).filter_map(Value::as_object);
+        let single = ["if", "then", "else"].into_iter().filter_map(|name| part.get(name));
+        next.extend(lists.filter_map(Value::as_array).flatten());
+        next.extend(maps.flat_map(Map::values));
+        next.extend(single);
+        if let Some(reference) = part.get("$ref").or_else(|| part.get("$dynamicRef")) {
+            match referred(root, reference) {
+                Some(target) => next.push(target),
+                None => is_lacking = true,
             }
         }
     }
-
-    fn next_part(&mut self) -> Option<&'a Value> {
-        let part = loop {
-            let part = self.next.pop()?;
-            if self.seen.insert(std::ptr::from_ref(part)) {
-                break part;
-            }
-        };
-        self.add(part);
-        Some(part)
-    }
+    // The first is the schema itself.
+    (parts.split_off(1), is_lacking)
 }
 
 /// The default value of a schema: its own first, then that of the parts that apply to the same value, if
@@ -356,17 +333,11 @@ fn default_of(root: &Value, schema: &Value) -> Option<Declared> {
     if let Some(own) = schema.get("default") {
         return Some(Declared::Value(own.clone()));
     }
-    let mut parts = Parts::of(root, schema);
-    let mut found: Option<&Value> = None;
-    while let Some(part) = parts.next_part() {
-        match (found, part.get("default")) {
-            (_, None) => {}
-            (Some(found), Some(other)) if found != other => return Some(Declared::Unclear),
-            (_, Some(default)) => found = Some(default),
-        }
-    }
+    let (parts, is_lacking) = parts_beside(root, schema);
+    let mut defaults = parts.into_iter().filter_map(|part| part.get("default"));
+    let found = defaults.next();
     match found {
-        _ if parts.is_lacking => Some(Declared::Unclear),
+        _ if is_lacking || defaults.any(|other| Some(other) != found) => Some(Declared::Unclear),
         found => found.map(|default| Declared::Value(default.clone())),
     }
 }

@@ -44,13 +44,23 @@ impl Subject {
             // The resource is a path, or for two actions the action itself; only the call says which.
             Self::Core { .. } => return Reach::SomeCalls,
         };
-        let is_in = |above| resource == above || entities.is_ancestor_of(above, resource);
-        Reach::whether(match constraint {
-            ResourceConstraint::Any => true,
-            ResourceConstraint::Eq(only) => only == resource,
-            ResourceConstraint::Is(kind) => kind == resource.type_name(),
-            ResourceConstraint::In(above) => is_in(above),
-            ResourceConstraint::IsIn(kind, above) => kind == resource.type_name() && is_in(above),
-        })
+        let is_in =
+            |above: &EntityUid| resource == above || entities.is_ancestor_of(above, resource);
+        Reach::whether(allows(constraint, resource, is_in))
+    }
+}
+
+/// Whether a constraint allows a resource; `is_in` tells whether the resource is another entity or in it.
+pub(crate) fn allows(
+    constraint: &ResourceConstraint,
+    resource: &EntityUid,
+    is_in: impl Fn(&EntityUid) -> bool,
+) -> bool {
+    match constraint {
+        ResourceConstraint::Any => true,
+        ResourceConstraint::Eq(only) => only == resource,
+        ResourceConstraint::Is(kind) => kind == resource.type_name(),
+        ResourceConstraint::In(above) => is_in(above),
+        ResourceConstraint::IsIn(kind, above) => kind == resource.type_name() && is_in(above),
     }
 }

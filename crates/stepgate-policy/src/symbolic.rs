@@ -132,14 +132,7 @@ impl<'w, 'a> Scene<'w, 'a> {
 
     /// The question for a call of which this is true.
     pub fn question(&self, wanted: &Expr) -> Result<Question, String> {
-        let mentioned = Mentioned::of([wanted]);
-        let every_call = world::every_call(
-            self.world,
-            self.action,
-            self.known,
-            &mentioned,
-            self.hidden.is_asked_for,
-        );
+        let every_call = self.every_call(&Mentioned::of([wanted]));
         let unseen = match self.known {
             Known::Core(_) => Expr::truth(true),
             Known::Tool(_) => self.hidden.every_call(),

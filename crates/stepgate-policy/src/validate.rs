@@ -13,7 +13,7 @@ use stepgate_core::action::Action;
 use crate::advice;
 use crate::erasable;
 use crate::finding::{FilePosition, Finding, Severity, message_of, offset_of};
-use crate::literal::{Known, listed};
+use crate::literal::{Known, listed, listed_up_to};
 use crate::reads::Reads;
 use crate::rule::Rule;
 use crate::schema::{CORE_GROUP, groups};
@@ -39,7 +39,9 @@ pub(crate) fn validate(
         let Some(rule) = rule_of.get(error.policy_id()) else { continue };
         let retyped = retyped(rule, error, &covered(rule, tools.iter().zip(shapes)));
         let way_out = retyped.unwrap_or_else(|| way_out(error).to_owned());
-        findings.push(found(rule, error, format!("{}{way_out}", message_of(error))));
+        let place = offset_of(error).map(|at| FilePosition::of_offset(&rule.source, at));
+        let message = format!("{}{way_out}", message_of(error));
+        findings.push(Finding::at(Severity::Error, &rule.file, place.or(rule.place), message));
     }
     for warning in result.validation_warnings() {
         let rule = rule_of.get(warning.policy_id());
@@ -64,30 +66,21 @@ pub(crate) fn validate(
 /// Tools of which the configuration does not say what they bring into a session, where a policy asks for that: what the
 /// operator forgot would let calls pass.
 fn undeclared(rules: &[Rule], tools: &[ToolShape]) -> Option<Finding> {
-    const SHOWN_MAX: usize = 8;
     let rule = rules.iter().find(|rule| Reads::labels_of(&rule.policy))?;
     let is_undeclared = |tool: &&ToolShape| tool.is_accepted && tool.flow.is_undeclared;
-    let names: Vec<String> =
-        tools.iter().filter(is_undeclared).map(|tool| format!("`{}`", tool.name)).collect();
-    if names.is_empty() {
+    let tools = tools.iter().filter(is_undeclared);
+    let count = tools.clone().count();
+    if count == 0 {
         return None;
     }
-    let more = if names.len() > SHOWN_MAX { ", …" } else { "" };
-    let shown: Vec<&str> = names.iter().take(SHOWN_MAX).map(String::as_str).collect();
     let message = format!(
-        "`{}` asks what the session has read, and {} tools are not declared: {}{more}; their results bring no label in. \
+        "`{}` asks what the session has read, and {count} tools are not declared: {}; their results bring no label in. \
          Say in stepgate.toml what they are: `reads = [\"untrusted\"]`, or `reads = []` where strangers write nothing into \
          their results (`stepgate policy init` asks for each)",
         rule.name,
-        names.len(),
-        shown.join(", "),
+        listed_up_to(8, tools.map(|tool| tool.name.as_str())),
     );
     Some(rule.finding(Severity::Warning, message))
-}
-
-fn found(rule: &Rule, diagnostic: &dyn Diagnostic, message: String) -> Finding {
-    let place = offset_of(diagnostic).map(|offset| FilePosition::of_offset(&rule.source, offset));
-    Finding::at(Severity::Error, &rule.file, place.or(rule.place), message)
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "Cedar's own enum, which may grow")]

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use cedar_policy::RestrictedExpression;
 use serde_json::{Map, Value};
+use stepgate_core::result_pointer::pointer_to;
 
 use crate::cause::Cause;
 use crate::shape::{Attribute, Declared, Record, Shape, scalar};
@@ -109,7 +110,7 @@ impl<'a> Viewer<'a> {
             Declared::Value(value) => {
                 if attribute.seen != Err(Cause::Redacted) {
                     self.defaults
-                        .insert(pointer(self.path.iter().map(AsRef::as_ref)), value.clone());
+                        .insert(pointer_to(self.path.iter().map(AsRef::as_ref)), value.clone());
                 }
                 self.member(Some(attribute), value, true)
             }
@@ -195,12 +196,6 @@ impl From<Cause> for Hidden {
     fn from(cause: Cause) -> Self {
         Self { cause, in_element: false }
     }
-}
-
-/// The JSON Pointer to a place.
-pub(crate) fn pointer<'a>(path: impl IntoIterator<Item = &'a str>) -> String {
-    let escaped = path.into_iter().map(|name| name.replace('~', "~0").replace('/', "~1"));
-    escaped.flat_map(|name| ["/".to_owned(), name]).collect()
 }
 
 #[cfg(test)]

@@ -6,8 +6,7 @@ use std::sync::LazyLock;
 
 use cedar_policy::{EntityId, EntityTypeName, EntityUid, RestrictedExpression};
 use cedar_policy_core::ast::{Name, RestrictedExpr};
-
-use crate::decimal::Decimal;
+use stepgate_core::decimal::Decimal;
 
 pub(crate) static PRINCIPAL: Kind = Kind(LazyLock::new(|| parsed("Principal")));
 pub(crate) static GROUP: Kind = Kind(LazyLock::new(|| parsed("Group")));

@@ -102,7 +102,7 @@ impl Process {
                 self.processes.crash(self.seat, "broken store");
             }
             Some(Fault::Store(_) | Fault::Executor(_)) => self.left.ring(),
-            Some(Fault::ForeignSession(_) | Fault::Name(_)) | None => {}
+            Some(Fault::ForeignSession(_)) | None => {}
         }
     }
 

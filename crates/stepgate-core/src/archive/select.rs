@@ -9,7 +9,7 @@ use crate::archived::{
 use crate::budget::Account;
 use crate::consent_cache::Recorded;
 use crate::decimal::Decimal;
-use crate::event::{Event, EventType, payload};
+use crate::event::{EventType, payload};
 use crate::gate::{Fault, Gate};
 use crate::hold::{self, Held};
 use crate::ids::{ArtifactId, RunId};
@@ -258,12 +258,8 @@ impl Judge<'_> {
     fn is_counted(&self, dossier: &Dossier) -> bool {
         used_grants(dossier).any(|grant_id| {
             let Some(grant_id) = grant_id else { return true };
-            let has_ended = |made: &crate::consent_cache::RecordedGrant| {
-                made.grant.expires_at <= self.now
-                    || self.consents.revoked.contains_key(&grant_id)
-                    || self.consents.archived.contains(&grant_id)
-            };
-            !self.consents.grants.get(&grant_id).is_some_and(has_ended)
+            let made = self.consents.grants.get(&grant_id);
+            !made.is_some_and(|made| self.consents.has_ended(&grant_id, made, self.now))
         })
     }
 }
@@ -318,20 +314,12 @@ pub async fn leave(gate: &Gate, archive: &Archive) -> Result<Left, Fault> {
         if archive.dossiers.iter().any(|dossier| held.covers_run(&dossier.run)) {
             return Ok(Left::Stayed);
         }
-        let event = Event {
-            event_id: archive.archive_id,
-            event_type: EventType::RunsArchived,
-            payload: payload::value(&archived),
-            run_id: None,
-            sequence_number: 0,
-            session_id: system.session_id,
-            ts: gate.world.now(),
-        };
+        let (archive_id, payload) = (archive.archive_id, payload::value(&archived));
+        let event = gate.event(archive_id, EventType::RunsArchived, payload, system.session_id);
         let ts = event.ts;
         let commit = ArchiveCommit { expected: system.head, event, runs: runs.clone() };
         match gate.store.archive(commit).await {
             Ok(()) => {
-                let archive_id = archive.archive_id;
                 let named = NamedArchive { archive_id, archived, ts };
                 return Ok(Left::Gone(Box::new(named)));
             }

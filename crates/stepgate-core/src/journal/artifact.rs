@@ -32,8 +32,6 @@ spelled! {
         /// The result of the call.
         ToolEffect = "tool_effect",
     }
-    /// The specification's spelling.
-    fn as_str
 }
 
 /// The fields that every artifact begins with.

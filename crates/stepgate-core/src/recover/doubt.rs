@@ -2,7 +2,7 @@
 //! the call was done. The question is a run of its own; the event that settles the call links to it.
 
 use super::Left;
-use crate::budgets;
+use crate::budgets::Accounts;
 use crate::call::{Call, ServerCall};
 use crate::facts::Facts;
 use crate::gate::{Fault, Gate};
@@ -11,7 +11,7 @@ use crate::journal::{StateError, replay};
 use crate::json::{Map, Value, canonical};
 use crate::ports::{Dossier, PolicyRequest, PolicyVerdict, StoreError};
 use crate::run::{Arrival, Payload};
-use crate::step::{self, Finding, Refused, Settlement, Submission};
+use crate::step::{self, Refused, Settlement, Submission};
 use crate::stop::CallParties;
 use crate::tool::{Delivery, Standing, ToolName};
 
@@ -28,8 +28,8 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
         return Ok(Left::InDoubt);
     }
     let proposal = canonical::text_of(&serde_json::json!({
-        "action": question.status_tool,
-        "args": question.args(),
+        "action": question.tool.name,
+        "args": question.args,
         "id": gate.world.fresh_uuid(),
         "reasoning": format!("whether the call of run {} was done", arrival.run_id),
         "schema_version": "1.0.0",
@@ -48,9 +48,8 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
         gate.doubts.put_off(arrival.run_id, gate.world.now());
         return Ok(Left::InDoubt);
     };
-    let events_seen = dossier.events.len();
-    let found = Finding { settlement, query_run_id: answer.run_id, events_seen };
-    match step::resolve_as_found(gate, arrival.run_id, found).await {
+    let (run_id, events_seen) = (arrival.run_id, dossier.events.len());
+    match step::resolve_as_found(gate, run_id, settlement, answer.run_id, events_seen).await {
         Ok(Some(_)) => Ok(Left::Finished),
         // The next recovery asks again.
         Ok(None) => Ok(Left::InDoubt),
@@ -74,52 +73,41 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
     }
 }
 
-struct Question {
-    status_tool: ToolName,
-    idempotency_key: String,
-}
-
-impl Question {
-    fn args(&self) -> Map<String, Value> {
-        Map::from_iter([("idempotency_key".to_owned(), self.idempotency_key.clone().into())])
-    }
-}
-
 /// Whether the question only reads, needs no person, and is not stopped: it is a call like any other. A question that
 /// is denied would leave one more run at every recovery; one that a person must permit would leave one more open
 /// approval.
 async fn may_be_asked(
     gate: &Gate,
     arrival: &Arrival,
-    question: &Question,
+    question: &ServerCall,
 ) -> Result<bool, StoreError> {
     let Arrival { principal_id, session_id, .. } = arrival;
-    let server = question.status_tool.server();
-    let parties = CallParties { principal_id, session_id: *session_id, server };
+    let ServerCall { tool, .. } = question;
+    let parties = CallParties { principal_id, session_id: *session_id, server: tool.name.server() };
     if gate.consents.stopped(parties).is_some() {
         return Ok(false);
     }
-    let Some(tool) = gate.tools.tool(&question.status_tool) else { return Ok(false) };
     let only_looks = tool.class() == ToolClass::Read && tool.standing == Standing::Accepted;
-    let call = Call::Server(ServerCall { tool, args: question.args() });
-    let used = budgets::used_now(gate, principal_id, *session_id, &call).await?;
+    let call = Call::Server(question.clone());
+    let used = Accounts::read(gate, principal_id, *session_id, &call).await?.used();
     let facts = Facts { used, ..gate.facts_of(principal_id, &call) };
     let request = PolicyRequest { principal_id, call: &call.written(), facts: &facts };
     let decision = gate.policy.decide(request);
     Ok(only_looks && decision.verdict == PolicyVerdict::Permit)
 }
 
-fn question(gate: &Gate, dossier: &Dossier) -> Result<Option<Question>, StateError> {
+/// The call of the status tool that the call's tool names, where there is one.
+fn question(gate: &Gate, dossier: &Dossier) -> Result<Option<ServerCall>, StateError> {
     let Some(call) = replay(&dossier.entries)?.call else { return Ok(None) };
     let name = ToolName::of(&call.call.tool_server, &call.call.tool_name).ok();
     let tool = name.and_then(|name| gate.tools.tool(&name));
-    Ok(match tool.map(|tool| tool.delivery.clone()) {
-        Some(Delivery::Query(status_tool)) => {
-            let idempotency_key = call.idempotency_key.to_string();
-            Some(Question { status_tool, idempotency_key })
-        }
+    let status_tool = match tool.map(|tool| tool.delivery.clone()) {
+        Some(Delivery::Query(status_tool)) => gate.tools.tool(&status_tool),
         Some(Delivery::HonoursKey | Delivery::Redispatch | Delivery::Ask) | None => None,
-    })
+    };
+    let key = Value::from(call.idempotency_key.as_str());
+    let args = Map::from_iter([("idempotency_key".to_owned(), key)]);
+    Ok(status_tool.map(|tool| ServerCall { tool, args }))
 }
 
 /// The meaning of a status tool's answer: `{"status": "done", "result": …}` or `{"status": "not_done"}` in

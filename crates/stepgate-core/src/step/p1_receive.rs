@@ -30,15 +30,8 @@ pub(super) async fn receive(
     Ok(begin(gate, run_id, step_index, submission))
 }
 
-/// Begins a step that will not be recorded: the store is not used.
-pub(super) fn rehearse(
-    gate: &Gate,
-    submission: &Submission,
-) -> (Trail, Result<StepContext, Failure>) {
-    begin(gate, RunId::new(gate.world.fresh_uuid()), 0, submission.clone())
-}
-
-fn begin(
+/// Begins a step without the store.
+pub(super) fn begin(
     gate: &Gate,
     run_id: RunId,
     step_index: u64,

@@ -42,7 +42,8 @@ pub(super) fn validate_action(
         name => match Action::parse(name) {
             Some(action) => Registered::Core(action),
             None => {
-                let tool = tool.or_else(|| registered(gate, name));
+                // A tool is found by its exact server and name; one that is not listed is denied.
+                let tool = tool.or_else(|| gate.tools.tool(&ToolName::parse(name).ok()?));
                 Registered::Tool(tool.ok_or(Failure::ActionNotAllowed)?)
             }
         },
@@ -64,9 +65,4 @@ pub(super) fn recall_action(
         }
         Ok(_) | Err(_) => validate_action(gate, proposal),
     }
-}
-
-/// A tool is found by its exact server and name; one that is not listed is denied.
-fn registered(gate: &Gate, name: &str) -> Option<Arc<Tool>> {
-    gate.tools.tool(&ToolName::parse(name).ok()?)
 }

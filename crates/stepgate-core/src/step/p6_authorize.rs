@@ -2,13 +2,11 @@
 //! no.
 //!
 //! An [`AuthorizedRequest`] can only be made here, and only together with its decision in the
-//! journal. What a person adds to it is in `person.rs`, what a grant adds in `granted.rs`, how a policy lowers arguments in `cap.rs`,
-//! what shadow policies would have decided in `shadow.rs`.
+//! journal. What a person adds to it is in `person.rs`, what a grant adds in `granted.rs`, how a policy lowers arguments in `cap.rs`.
 
 mod cap;
 mod granted;
 mod person;
-mod shadow;
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -27,6 +25,7 @@ use crate::budget::Charge;
 use crate::budgets::Accounts;
 use crate::call::{Call, ServerCall};
 use crate::digest::Digest;
+use crate::event::EventType;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::gate::{Extensions, Gate};
@@ -37,10 +36,12 @@ use crate::journal::artifact::{
 use crate::journal::{Artifact, Kind, Reference, StateError};
 use crate::json::Value;
 use crate::labels;
-use crate::origins::{self, CallOrigins};
+use crate::origins;
 use crate::ports::{
     ApprovalNeed, Failed, Hold, PolicyDecision, PolicyRequest, PolicyVerdict, StoreError,
 };
+use crate::run::Status;
+use crate::shadow;
 use crate::spans::PHASE;
 use crate::tool::Standing;
 
@@ -100,7 +101,7 @@ fn open_journal(gate: &Gate, trail: &mut Trail, args: &ValidatedArgs) -> Result<
         args.call.risk_level(),
     );
     trail.advance(Artifact::ActionRequest(request), None)?;
-    trail.bind_key(args.binding(trail));
+    trail.binding = Some(args.binding(trail));
     Ok(())
 }
 
@@ -111,21 +112,21 @@ pub(super) async fn decide(
     args: ValidatedArgs,
 ) -> Result<AuthorizedRequest, Stop> {
     let ruling = match stopped(gate, trail, &args) {
-        Some(stopped) => stopped,
+        Some(ground) => Err(ground),
         None => judge_visibly(gate, trail, args).await?,
     };
     match ruling {
-        Ruling::Permit(ground, judged, ready) => {
+        Ok(Ruling::Permit(ground, judged, ready)) => {
             let decision = append_decision(gate, trail, Verdict::Approve, ground)?;
             Ok(authorized(trail, judged, ready, decision))
         }
-        Ruling::Ask(question, judged) => {
+        Ok(Ruling::Ask(question, judged)) => {
             match granted::authorize(gate, trail, &question, judged).await? {
                 Ok(request) => Ok(request),
                 Err(judged) => person::pause(gate, trail, judged.args, question).await,
             }
         }
-        Ruling::Deny(ground) => {
+        Err(ground) => {
             let why = ground.rationale.clone();
             append_decision(gate, trail, Verdict::Deny, ground)?;
             Err(Failure::PolicyViolation(why).into())
@@ -133,11 +134,11 @@ pub(super) async fn decide(
     }
 }
 
-/// The ruling on a call that a stop covers, whatever policy says.
-fn stopped(gate: &Gate, trail: &Trail, args: &ValidatedArgs) -> Option<Ruling> {
+/// Why a call that a stop covers is denied, whatever policy says.
+fn stopped(gate: &Gate, trail: &Trail, args: &ValidatedArgs) -> Option<Ground> {
     let rationale = gate.consents.stopped(trail.parties(&args.call))?;
     let meta = DecisionMeta { policies: vec!["stop".to_owned()], ..DecisionMeta::default() };
-    Some(Ruling::Deny(Ground { rationale, policy_hash: None, meta }))
+    Some(Ground { rationale, policy_hash: None, meta })
 }
 
 /// Decides. A call that has to wait for a permit of its server is an accepted request: its row is written
@@ -146,23 +147,16 @@ async fn judge_visibly(
     gate: &Gate,
     trail: &mut Trail,
     args: ValidatedArgs,
-) -> Result<Ruling, Stop> {
-    let waits_for_a_place = match args.call {
-        Call::Core(_) => false,
-        Call::Server(_) => true,
-    };
-    let asker = trail.asker();
-    let mut args = args;
-    let asked = loop {
-        let known = Known::beside(gate, &asker, &args.call).await?;
-        let asked = ask(gate, &asker.principal_id, args, known, |request, in_force| {
-            shadow::note(gate, trail, request, in_force);
-        });
-        match asked {
-            Ok(asked) => break asked,
-            Err(Replaced(given_back)) => args = *given_back,
+) -> Result<Result<Ruling, Ground>, Stop> {
+    let waits_for_a_place = matches!(args.call, Call::Server(_));
+    let asked = ask(gate, &trail.asker(), args, |request, in_force| {
+        // The event is part of a commit that is made anyway.
+        if let Some(shadow) = gate.policy.shadow(request, in_force) {
+            let difference = shadow::difference(request, in_force, &shadow);
+            trail.note(gate, EventType::PolicyDiffers, difference);
         }
-    };
+    })
+    .await?;
     if !trail.is_open() && asked.shows_erasable() {
         return Err(Stop::Reread);
     }
@@ -170,8 +164,8 @@ async fn judge_visibly(
     if let Some(ruling) = at_once(judging.as_mut()).await {
         return Ok(ruling);
     }
-    if waits_for_a_place {
-        trail.commit_request(gate).await?;
+    if waits_for_a_place && !trail.is_open() {
+        trail.commit_as(gate, Status::Started).await?;
     }
     Ok(judging.await)
 }
@@ -193,16 +187,15 @@ fn authorized(
 ) -> AuthorizedRequest {
     let Ready { pre_state, hold, unready } = ready;
     let Judged { args: ValidatedArgs { call, args, key, .. }, charges } = judged;
-    trail.keep(hold);
+    trail.hold = Some(hold);
     let _authority = Authority;
     AuthorizedRequest { call, args, key, pre_state, unready, decision, charges, _authority }
 }
 
-/// The joint ruling of names, pins, policy and sandbox.
+/// The joint ruling of names, pins, policy and sandbox, where they do not deny the call.
 enum Ruling {
     Permit(Ground, Judged, Ready),
     Ask(Question, Judged),
-    Deny(Ground),
 }
 
 /// A call that may be sent.
@@ -278,35 +271,30 @@ impl Ground {
     }
 }
 
-/// What is known beside a call.
-struct Known {
-    facts: Facts,
-    /// The accounts that the call is charged to, where budgets cover it.
-    accounts: Accounts,
-}
-
-impl Known {
-    async fn beside(gate: &Gate, asker: &Asker, call: &Call) -> Result<Self, StoreError> {
-        let Asker { principal_id, session_id, step_index } = asker;
-        let facts = gate.facts_of(principal_id, call);
-        let facts = labels::with_labels(gate, facts, *session_id, call).await?;
-        let accounts = Accounts::read(gate, principal_id, *session_id, call).await?;
-        let needs = gate.policy.needs(call.name());
-        let facts = Facts {
-            opened: match needs.opened {
-                true => Some(gate.windows_at_opening(*session_id).await?),
-                false => None,
-            },
-            steps: needs.steps.then(|| step_index.saturating_sub(1)),
-            used: accounts.used(),
-            ..facts
-        };
-        let facts = match needs.origins {
-            true => origins::with_origins(gate, facts, *session_id, call).await?,
-            false => facts,
-        };
-        Ok(Self { facts, accounts })
+/// What is known beside a call, and the accounts that it is charged to, where budgets cover it.
+async fn known_beside(
+    gate: &Gate,
+    asker: &Asker,
+    call: &Call,
+) -> Result<(Facts, Accounts), StoreError> {
+    let Asker { ref principal_id, session_id, step_index } = *asker;
+    let mut facts = gate.facts_of(principal_id, call);
+    labels::add_to(&mut facts, gate, session_id, call).await?;
+    let accounts = Accounts::read(gate, principal_id, session_id, call).await?;
+    facts.used = accounts.used();
+    let needs = gate.policy.needs(call.name());
+    if needs.opened {
+        let session = gate.store.session(session_id).await?;
+        let session = session.ok_or(StoreError::UnknownSession(session_id))?;
+        facts.opened = Some(gate.facts.schedule.open_at(session.ts));
     }
+    facts.steps = needs.steps.then(|| step_index.saturating_sub(1));
+    if needs.origins {
+        let given = origins::given(gate, session_id).await?;
+        (facts.targets, facts.addresses) =
+            origins::origins_of(&given, call, &gate.facts.directories);
+    }
+    Ok((facts, accounts))
 }
 
 /// What policy says about a call, or the rule that refuses it whatever policy says.
@@ -328,54 +316,35 @@ impl Asked {
     }
 }
 
-/// The policy set was replaced after the budgets were read: the arguments, to be asked about again.
-struct Replaced(Box<ValidatedArgs>);
-
 /// Names first, then policy: a call that is refused by its name reaches neither policy nor the sandbox. Nothing waits
-/// here, so that what `decided` notes is part of the commit that opens the run.
-fn ask(
-    gate: &Gate,
-    principal_id: &PrincipalId,
-    args: ValidatedArgs,
-    known: Known,
-    decided: impl FnOnce(PolicyRequest<'_>, &PolicyDecision),
-) -> Result<Asked, Replaced> {
-    let Known { facts, accounts } = known;
-    if let Some(ground) = judge_name(gate, &args.call) {
-        return Ok(Asked { args, facts, policy: Err(ground), charges: Vec::new() });
-    }
-    let call = args.call.written().into_owned();
-    let request = PolicyRequest { principal_id, call: &call, facts: &facts };
-    let decision = gate.policy.decide(request);
-    let Some(charges) = accounts.charges(&decision.due) else {
-        return Err(Replaced(Box::new(args)));
-    };
-    decided(request, &decision);
-    Ok(Asked { args, facts, policy: Ok(decision), charges })
-}
-
-/// Asks policy again, for a call that it was asked about before.
-async fn ask_again(
+/// after the decision, so that what `decided` notes is part of the commit that opens the run.
+async fn ask(
     gate: &Gate,
     asker: &Asker,
-    mut args: ValidatedArgs,
+    args: ValidatedArgs,
+    decided: impl FnOnce(PolicyRequest<'_>, &PolicyDecision),
 ) -> Result<Asked, StoreError> {
     loop {
-        let known = Known::beside(gate, asker, &args.call).await?;
-        match ask(gate, &asker.principal_id, args, known, |_, _| {}) {
-            Ok(asked) => return Ok(asked),
-            Err(Replaced(given_back)) => args = *given_back,
+        let (facts, accounts) = known_beside(gate, asker, &args.call).await?;
+        if let Some(ground) = judge_name(gate, &args.call) {
+            return Ok(Asked { args, facts, policy: Err(ground), charges: Vec::new() });
+        }
+        let call = args.call.written().into_owned();
+        let request =
+            PolicyRequest { principal_id: &asker.principal_id, call: &call, facts: &facts };
+        let decision = gate.policy.decide(request);
+        // None: the policy set was replaced after the budgets were read.
+        if let Some(charges) = accounts.charges(&decision.due) {
+            decided(request, &decision);
+            return Ok(Asked { args, facts, policy: Ok(decision), charges });
         }
     }
 }
 
-/// Then the caps, then the sandbox.
-async fn judge(gate: &Gate, asked: Asked) -> Ruling {
+/// Then the caps, then the sandbox. The error says why the call is denied.
+async fn judge(gate: &Gate, asked: Asked) -> Result<Ruling, Ground> {
     let Asked { args, facts, policy, charges } = asked;
-    let policy = match policy {
-        Ok(policy) => policy,
-        Err(ground) => return Ruling::Deny(ground),
-    };
+    let policy = policy?;
     let decided = (&policy, &facts);
     let need = match &policy.verdict {
         PolicyVerdict::Permit => None,
@@ -386,31 +355,22 @@ async fn judge(gate: &Gate, asked: Asked) -> Ruling {
                 (None, []) => "no policy permits it".to_owned(),
                 (None, policies) => format!("denied by {}", policies.join(", ")),
             };
-            return Ruling::Deny(Ground::of_policy(decided, None, rationale));
+            return Err(Ground::of_policy(decided, None, rationale));
         }
     };
-    let (args, cap) = match cap::lower(args, &policy.caps) {
-        Ok(lowered) => lowered,
-        Err(rule) => return Ruling::Deny(Ground::of_cap(decided, rule)),
-    };
+    let (args, cap) =
+        cap::lower(args, &policy.caps).map_err(|rule| Ground::of_cap(decided, rule))?;
+    let refused = |rule: &str| Ground::of_rule("sandbox", rule);
     let judged = Judged { args, charges };
-    match need {
-        None => match make_ready(gate, &judged.args.call).await {
-            Ok(ready) => {
-                let rationale = "permitted by policy".to_owned();
-                Ruling::Permit(Ground::of_policy(decided, cap, rationale), judged, ready)
-            }
-            Err(rule) => Ruling::Deny(Ground::of_rule("sandbox", rule)),
-        },
-        // No hold is kept while a person decides.
-        Some(ApprovalNeed { reason, required }) => match look(gate, &judged.args.call).await {
-            Ok(pre_state) => {
-                let ground = Ground::of_policy(decided, cap, reason);
-                Ruling::Ask(Question { ground, required, pre_state }, judged)
-            }
-            Err(rule) => Ruling::Deny(Ground::of_rule("sandbox", rule)),
-        },
-    }
+    let Some(ApprovalNeed { reason, required }) = need else {
+        let ready = make_ready(gate, &judged.args.call).await.map_err(refused)?;
+        let ground = Ground::of_policy(decided, cap, "permitted by policy".to_owned());
+        return Ok(Ruling::Permit(ground, judged, ready));
+    };
+    // No hold is kept while a person decides.
+    let pre_state = look(gate, &judged.args.call).await.map_err(refused)?;
+    let ground = Ground::of_policy(decided, cap, reason);
+    Ok(Ruling::Ask(Question { ground, required, pre_state }, judged))
 }
 
 /// What names, pins and policy say about a call, before the executor is asked.
@@ -446,9 +406,10 @@ pub(super) fn weigh(
         ..known
     };
     if gate.policy.needs(args.call.name()).origins {
-        let origins = assumed.origins_of(&args.call, &gate.facts.directories);
-        let CallOrigins { targets, addresses } = origins;
-        facts = Facts { targets, addresses, ..facts };
+        let (targets, addresses) =
+            origins::origins_of(&assumed.given, &args.call, &gate.facts.directories);
+        facts.targets = assumed.targets.clone().unwrap_or(targets);
+        facts.addresses = assumed.addresses.clone().unwrap_or(addresses);
     }
     let decision =
         gate.policy.decide(PolicyRequest { principal_id, call: &written, facts: &facts });
@@ -571,24 +532,24 @@ pub(super) async fn authorize_again(
     // The call that the decision was about: only this call may go on under it.
     let decided = tighten(args.clone(), caps).map_err(StateError::checksum)?;
     let ruling = match stopped(gate, trail, &args) {
-        Some(stopped) => stopped,
-        None => judge(gate, ask_again(gate, &trail.asker(), args).await?).await,
+        Some(ground) => Err(ground),
+        None => judge(gate, ask(gate, &trail.asker(), args, |_, _| {}).await?).await,
     };
     let ready = match ruling {
-        Ruling::Permit(_, judged, _) | Ruling::Ask(_, judged)
+        Ok(Ruling::Permit(_, judged, _) | Ruling::Ask(_, judged))
             if judged.args.args != decided.args =>
         {
             Err("policy now caps the arguments differently".to_owned())
         }
-        Ruling::Permit(_, judged, ready) => Ok((judged.charges, ready)),
-        Ruling::Ask(question, judged)
+        Ok(Ruling::Permit(_, judged, ready)) => Ok((judged.charges, ready)),
+        Ok(Ruling::Ask(question, judged))
             if granted::still_covers(gate, trail, &question, &judged.args).await? =>
         {
             let ready = make_ready(gate, &judged.args.call).await;
             ready.map(|ready| (judged.charges, ready)).map_err(|rule| format!("sandbox: {rule}"))
         }
-        Ruling::Ask(..) => Err("policy now asks for an approval".to_owned()),
-        Ruling::Deny(ground) => Err(ground.rationale),
+        Ok(Ruling::Ask(..)) => Err("policy now asks for an approval".to_owned()),
+        Err(ground) => Err(ground.rationale),
     };
     match ready {
         Ok((charges, ready)) => {

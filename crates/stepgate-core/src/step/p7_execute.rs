@@ -1,6 +1,5 @@
 //! EXECUTE: write, act, write. The call is durable before the act, the effect before the answer.
 
-use serde::Serialize;
 use tracing::{Instrument, Span, debug_span, field, instrument};
 
 use super::Stop;
@@ -109,7 +108,7 @@ async fn hold_again(gate: &Gate, trail: &mut Trail, call: &Call) -> Result<(), S
             Stop::Fault(Fault::Executor(format!("{}: {why}", call.tool.name)))
         })?,
     };
-    trail.keep(hold);
+    trail.hold = Some(hold);
     gate.consents.read_on(&*gate.store).await?;
     match gate.consents.stopped(trail.parties(call)) {
         Some(why) => Err(Fault::Executor(format!(
@@ -172,7 +171,7 @@ pub(super) async fn settle_doubt(
     let effect = match effect {
         Some(effect) => {
             // Nothing is sent any more: a parked hold is kept until the record is written.
-            gate.parked.take(trail.run_id()).into_iter().for_each(|hold| trail.keep(hold));
+            trail.hold = gate.parked.take(trail.run_id());
             effect
         }
         None => {
@@ -342,22 +341,10 @@ fn still_in_doubt(effect: Effect) -> Effect {
     let Effect::Failed(failed) = effect else {
         return effect;
     };
-    let was_answered = match failed.failure {
-        ExecutionFailure::ToolFailed => !failed.in_doubt,
-        ExecutionFailure::OutputInvalid => true,
-        ExecutionFailure::Timeout
-        | ExecutionFailure::Unavailable
-        | ExecutionFailure::Io
-        | ExecutionFailure::FileNotFound
-        | ExecutionFailure::PathNotFound
-        | ExecutionFailure::NotAFile
-        | ExecutionFailure::NotADirectory
-        | ExecutionFailure::AlreadyExists
-        | ExecutionFailure::InvalidUtf8
-        | ExecutionFailure::FileTooLarge
-        | ExecutionFailure::TooManyEntries
-        | ExecutionFailure::PermissionDenied
-        | ExecutionFailure::StorageFull => false,
+    // Only these two are answers of the tool.
+    let was_answered = match failed.failure == ExecutionFailure::ToolFailed {
+        true => !failed.in_doubt,
+        false => failed.failure == ExecutionFailure::OutputInvalid,
     };
     match was_answered {
         // The second dispatch failed. Whether the first one failed is still unknown.
@@ -384,22 +371,8 @@ fn guarantee_of(trail: &Trail, call: &Call) -> Guarantee {
 
 /// The result of an action without an effect.
 fn result_of(call: &CoreCall) -> Option<String> {
-    #[derive(Serialize)]
-    struct FinishResult<'a> {
-        final_response: &'a str,
-    }
-    match call {
-        CoreCall::Finish { response } => {
-            Some(canonical::text_of(&FinishResult { final_response: response }))
-        }
-        CoreCall::Think
-        | CoreCall::ReadFile { .. }
-        | CoreCall::ListFiles { .. }
-        | CoreCall::WriteFile { .. }
-        | CoreCall::CreateDirectory { .. }
-        | CoreCall::DeleteFile { .. }
-        | CoreCall::RenameFile { .. } => None,
-    }
+    let CoreCall::Finish { response } = call else { return None };
+    Some(canonical::text_of(&serde_json::json!({ "final_response": response })))
 }
 
 /// Appends the effect to the journal; RECORD commits it with everything that follows from it.
@@ -427,7 +400,7 @@ fn settle(
             let status = if in_doubt { EffectStatus::Error } else { EffectStatus::Failure };
             let outcome = failed(status, failure.code(), failure.message());
             let (result_digest, kept) = kept(failure, said);
-            trail.keep_error(kept);
+            trail.error_said = kept;
             append_effect(gate, trail, key, outcome, EffectMeta { result_digest, ..meta })?;
             Err(Failure::Execution(failure, detail).into())
         }

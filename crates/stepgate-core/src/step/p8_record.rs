@@ -34,10 +34,11 @@ pub(super) async fn record(
 ) -> Result<TraceRecord, Stop> {
     let (output_json, failure) = match ended {
         Ok(ExecutionResult { output_json }) => (output_json, None),
-        Err(failure) => (trail.take_error(), Some(failure)),
+        Err(failure) => (trail.error_said.take(), Some(failure)),
     };
     let failure = failure.as_ref();
-    if failure.is_some_and(Failure::is_before_args) && may_be_redacted(gate) {
+    let may_be_redacted = || gate.tools.has_redacted() || gate.policy.has_erasable();
+    if failure.is_some_and(Failure::is_before_args) && may_be_redacted() {
         trail.withhold();
     }
     let tail = trail.journal().tail();
@@ -66,13 +67,8 @@ pub(super) async fn record(
     };
     let commit = trail.last_commit(Record::seal(&body, ending));
     write(gate, commit).await.map_err(|error| trail.stopped_by(error))?;
-    trail.release();
+    trail.hold = None;
     Ok(TraceRecord { answer })
-}
-
-/// Whether an argument of any tool is redacted or erasable.
-fn may_be_redacted(gate: &Gate) -> bool {
-    gate.tools.has_redacted() || gate.policy.has_erasable()
 }
 
 /// Commits, with retries while they are safe and within the limit.

@@ -9,7 +9,7 @@ use super::p8_record::{TraceRecord, Trail};
 use super::{Answer, ErrorBody, Recorded, Reply};
 use crate::approval::ApprovalStatus;
 use crate::archived::ArchivedRun;
-use crate::event::{Event, EventType, payload};
+use crate::event::{EventType, payload};
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::ids::{ApprovalId, RunId};
@@ -47,23 +47,13 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Option<Answer
             None => Err(unknown(run_id).into()),
         };
     };
+    let answer = known_answer(gate, &known).await?;
     if known.record.is_none() {
-        let dossier = gate.store.dossier(run_id).await?;
-        return notice(gate, &dossier.ok_or_else(|| unknown(run_id))?).map(Some);
+        return Ok(Some(answer));
     }
-    let answer = replayed(&known)?;
-    let event = Event {
-        event_id: gate.fresh_id(),
-        event_type: EventType::ToolReplayed,
-        payload: payload::value_from(
-            payload::ToolReplayed { tool: known.run.tool_name.clone() },
-            gate.world.request(),
-        ),
-        run_id: Some(run_id),
-        sequence_number: known.last_sequence_number,
-        session_id: known.run.arrival.session_id,
-        ts: gate.world.now(),
-    };
+    let payload = payload::ToolReplayed { tool: known.run.tool_name.clone() };
+    let payload = payload::value_from(payload, gate.world.request());
+    let event = gate.event_of(&known, EventType::ToolReplayed, payload);
     match gate.store.append_event(event).await {
         // The answer itself is durable. It is given even if the disk is too full to record the replay.
         Ok(()) | Err(StoreError::Unavailable(_)) => Ok(Some(answer)),
@@ -82,9 +72,15 @@ pub async fn answer_of(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
         let kept = gate.store.archived_run(run_id).await?;
         return Ok(archived(&kept.ok_or_else(|| unknown(run_id))?));
     };
+    known_answer(gate, &known).await
+}
+
+/// The recorded answer, or the notice of a run that is not over.
+async fn known_answer(gate: &Gate, known: &Recollection) -> Result<Answer, Fault> {
     if known.record.is_some() {
-        return replayed(&known);
+        return replayed(known);
     }
+    let run_id = known.run.arrival.run_id;
     let dossier = gate.store.dossier(run_id).await?;
     notice(gate, &dossier.ok_or_else(|| unknown(run_id))?)
 }
@@ -119,16 +115,6 @@ fn archived(run: &ArchivedRun) -> Answer {
         step_index: run.step_index,
         replayed: true,
     }
-}
-
-/// The answer of a run that is over.
-pub(super) async fn recorded(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
-    replayed(&recall(gate, run_id).await?)
-}
-
-/// The cost does not grow with the number of replays: their events are not read.
-async fn recall(gate: &Gate, run_id: RunId) -> Result<Recollection, Fault> {
-    Ok(gate.store.recall(run_id).await?.ok_or_else(|| unknown(run_id))?)
 }
 
 fn unknown(run_id: RunId) -> StateError {

@@ -10,6 +10,7 @@ use crate::journal::Replayed;
 use crate::journal::artifact::{SupervisorDecision, ToolCall};
 use crate::json::Value;
 use crate::ports::Dossier;
+use crate::result_pointer::pointer_to;
 
 use super::{Problem, place_of};
 
@@ -59,7 +60,7 @@ fn is_what_is_needed(
 ) -> bool {
     let Some(name) = &charge.argument else { return charge.amount == Decimal::ONE };
     let default = || {
-        let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
+        let pointer = pointer_to([name.as_str()]);
         decision?.meta.defaults.as_ref()?.get(&pointer)
     };
     match call.call.args.get(name).or_else(default) {

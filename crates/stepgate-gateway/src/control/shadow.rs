@@ -31,25 +31,25 @@ pub(crate) struct Policies {
 
 impl Policy for Policies {
     fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
-        self.in_force.decide(request)
+        self.in_force.current().decide(request)
     }
 
     fn needs(&self, action: &str) -> FactNeeds {
         let shadow = self.shadow.as_ref().and_then(|shadow| shadow.candidate().ok());
         let shadow = shadow.map(|candidate| candidate.set.needs(action)).unwrap_or_default();
-        self.in_force.needs(action).or(shadow)
+        self.in_force.current().needs(action).or(shadow)
     }
 
     fn budgets(&self, payer: Payer<'_>, call: &Call) -> Vec<Covering> {
-        self.in_force.budgets(payer, call)
+        self.in_force.current().budgets(payer, call)
     }
 
     fn erasable(&self, tool: &Tool) -> PolicyErasable {
-        self.in_force.erasable(tool)
+        self.in_force.current().erasable(tool)
     }
 
     fn has_erasable(&self) -> bool {
-        self.in_force.has_erasable()
+        self.in_force.current().has_erasable()
     }
 
     fn shadow(
@@ -61,7 +61,7 @@ impl Policy for Policies {
     }
 
     fn prospect(&self, who: &PrincipalId, groups: &BTreeSet<String>, action: &str) -> Prospect {
-        self.in_force.prospect(who, groups, action)
+        self.in_force.current().prospect(who, groups, action)
     }
 }
 

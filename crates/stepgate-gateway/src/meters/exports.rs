@@ -15,8 +15,6 @@ spelled! {
         /// Metrics.
         Metrics = "metrics",
     }
-    /// The name, as OpenTelemetry spells it.
-    fn as_str
 }
 
 /// Counts of records, by signal.

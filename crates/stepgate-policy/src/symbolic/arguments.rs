@@ -1,10 +1,10 @@
 //! The arguments of an example: what the solver chose, and values for what it left open.
 
 use serde_json::{Map, Number, Value};
+use stepgate_core::decimal::Decimal;
 
 use super::sample;
 use super::world::KnownTool;
-use crate::decimal::Decimal;
 use crate::shape::Shape;
 use crate::view::view;
 

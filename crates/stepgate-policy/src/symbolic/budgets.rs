@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use stepgate_core::decimal::Decimal;
 
 use super::expr::Expr;
 use super::limits_of_schema::{literal, plain};
 use super::rules::Mentioned;
 use super::world::{KnownTool, in_group, principal_is};
 use crate::budget::Budget;
-use crate::decimal::Decimal;
 use crate::reads::context_path;
 use crate::set::PolicySet;
 use crate::shape::Shape;
@@ -54,15 +54,10 @@ pub(crate) fn renamed(known: &[KnownBudget], set: &PolicySet) -> BTreeMap<String
 
 /// The expression with other names for budgets.
 pub(crate) fn rename(part: &mut Value, names: &BTreeMap<String, String>) {
-    if let Some(path) = context_path(part) {
-        let name = match path.as_slice() {
-            ["used", name, ..] => names.get(*name).cloned(),
-            _ => None,
-        };
-        if let Some(name) = name {
-            set_name(part, 1, &name);
-        }
-        return;
+    if let Some(name) = budget_in(part)
+        && let Some(other) = name.as_str().and_then(|name| names.get(name))
+    {
+        *name = Value::from(other.as_str());
     }
     match part {
         Value::Array(parts) => parts.iter_mut().for_each(|part| rename(part, names)),
@@ -71,20 +66,14 @@ pub(crate) fn rename(part: &mut Value, names: &BTreeMap<String, String>) {
     }
 }
 
-/// Replaces the name at a place of `context.a.b`.
-fn set_name(part: &mut Value, index: usize, name: &str) {
-    let Some(operand) = part.as_object_mut().and_then(|it| it.values_mut().next()) else { return };
-    let before = operand.get("left").and_then(context_path).map_or(0, |path| path.len());
-    let Some(here) = index.checked_sub(before) else {
-        operand.get_mut("left").into_iter().for_each(|left| set_name(left, index, name));
-        return;
-    };
-    match operand.get_mut("attr") {
-        Some(Value::Array(names)) => {
-            names.get_mut(here).into_iter().for_each(|it| *it = Value::from(name));
-        }
-        Some(attribute) => *attribute = Value::from(name),
-        None => {}
+/// The name in `context.used.NAME`, in `context.used has NAME` and in `context has used.NAME`.
+fn budget_in(part: &mut Value) -> Option<&mut Value> {
+    context_path(part).filter(|path| path.first() == Some(&"used"))?;
+    let operand = part.as_object_mut()?.values_mut().next()?;
+    let before = context_path(operand.get("left")?)?.len();
+    match operand.get_mut("attr")? {
+        Value::Array(names) => names.get_mut(1_usize.checked_sub(before)?),
+        name => (before == 1).then_some(name),
     }
 }
 

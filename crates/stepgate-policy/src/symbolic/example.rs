@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use stepgate_core::action::Action;
 use stepgate_core::approvers::Required;
 use stepgate_core::call::{Call, ServerCall, lowered};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::facts::Facts;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::label::{Flow, Label};
@@ -21,7 +22,6 @@ use super::budgets::KnownBudget;
 use super::expr::Expr;
 use super::rules::Mentioned;
 use super::world::Known;
-use crate::decimal::Decimal;
 use crate::evaluate::{Condition, Evaluation, Outcome};
 use crate::reads::Reads;
 use crate::schema::has_path;
@@ -34,24 +34,9 @@ use crate::who::Who;
 pub struct Example {
     /// The principal.
     pub principal: PrincipalId,
-    /// Its groups.
-    pub groups: BTreeSet<String>,
-    /// The labels of the session.
-    pub labels: BTreeSet<Label>,
-    /// What the file or the memory has, beside what the tool is declared to read.
-    pub reads: BTreeSet<Label>,
-    /// The open windows.
-    pub windows: BTreeSet<String>,
-    /// Where the targets come from; empty where no policy asks.
-    pub targets: BTreeSet<Origin>,
-    /// Where the addresses in the other arguments come from; empty where no policy asks.
-    pub addresses: BTreeSet<Origin>,
-    /// How many steps the session had.
-    pub steps: u64,
-    /// The windows that were open when the session was opened.
-    pub opened: BTreeSet<String>,
-    /// How much is used of each budget that covers the call.
-    pub used: BTreeMap<String, Decimal>,
+    /// What policies know beside the call, but `reads` is only what the file or the memory has beside what the tool is
+    /// declared to read. Origins are empty where no policy asks for them.
+    pub facts: Facts,
     /// The action.
     pub action: String,
     /// The arguments.
@@ -86,8 +71,8 @@ impl Scene<'_, '_> {
         let example = self.example(request, entities, &context, wanted)?;
         let mut examples: Vec<Example> = Vec::new();
         for taken in Taken::ALL {
-            let used = self.used(&context, &example.args, taken);
-            let example = Example { used, ..example.clone() };
+            let mut example = example.clone();
+            example.facts.used = self.used(&context, &example.args, taken);
             if !examples.contains(&example) {
                 examples.push(example);
             }
@@ -152,18 +137,22 @@ impl Scene<'_, '_> {
                 false => origins,
             }
         };
+        let windows = |value: Option<&Value>| ids(value).map(str::to_owned).collect();
+        let steps = context.pointer("/session/steps");
         let declared = self.flow().reads.clone();
         Ok(Example {
             principal: PrincipalId::parse(&principal).map_err(|error| error.to_string())?,
-            groups,
-            labels: labels(context.pointer("/session/labels")),
-            reads: labels(context.get("reads")).difference(&declared).cloned().collect(),
-            windows: ids(context.get("schedule")).map(str::to_owned).collect(),
-            targets: origins("targets"),
-            addresses: origins("addresses"),
-            steps: context.pointer("/session/steps").and_then(Value::as_u64).unwrap_or_default(),
-            opened: ids(context.pointer("/session/opened")).map(str::to_owned).collect(),
-            used: BTreeMap::new(),
+            facts: Facts {
+                groups,
+                labels: labels(context.pointer("/session/labels")),
+                reads: labels(context.get("reads")).difference(&declared).cloned().collect(),
+                schedule: windows(context.get("schedule")),
+                targets: origins("targets"),
+                addresses: origins("addresses"),
+                steps: Some(steps.and_then(Value::as_u64).unwrap_or_default()),
+                opened: Some(windows(context.pointer("/session/opened"))),
+                ..Facts::default()
+            },
             action: self.action.to_owned(),
             args: self.args(context, wanted)?,
         })
@@ -181,12 +170,9 @@ impl Scene<'_, '_> {
     fn args(&self, context: &Value, wanted: &Expr) -> Result<Map<String, Value>, String> {
         let seen = context.get("args").and_then(Value::as_object).cloned().unwrap_or_default();
         let tool = match self.known {
-            Known::Core(Action::ListFiles) => {
-                let root = |(name, value): (String, Value)| match value == "/sandbox" {
-                    true => (name, Value::String("/sandbox/".to_owned())),
-                    false => (name, value),
-                };
-                return Ok(seen.into_iter().map(root).collect());
+            // Policies see the sandbox itself without its slash.
+            Known::Core(Action::ListFiles) if seen.get("path") == Some(&"/sandbox".into()) => {
+                return Ok(Map::from_iter([("path".to_owned(), "/sandbox/".into())]));
             }
             Known::Core(_) => return Ok(seen),
             Known::Tool(tool) => tool,
@@ -226,19 +212,8 @@ impl Scene<'_, '_> {
 
     fn facts(&self, example: &Example) -> Facts {
         let Flow { reads, sends, .. } = self.flow();
-        Facts {
-            groups: example.groups.clone(),
-            labels: example.labels.clone(),
-            reads: reads.union(&example.reads).cloned().collect(),
-            sends: sends.clone(),
-            schedule: example.windows.clone(),
-            targets: example.targets.clone(),
-            addresses: example.addresses.clone(),
-            opened: Some(example.opened.clone()),
-            steps: Some(example.steps),
-            used: example.used.clone(),
-            as_of: None,
-        }
+        let reads = reads.union(&example.facts.reads).cloned().collect();
+        Facts { reads, sends: sends.clone(), ..example.facts.clone() }
     }
 
     /// The call, and what the engine decides on it.
@@ -287,7 +262,7 @@ impl Scene<'_, '_> {
     ) -> Result<bool, String> {
         let (call, facts) = (self.call(example)?, self.facts(example));
         let condition = Condition::of(&condition.clone().into_policy(self.action)?);
-        let who = Who::of(&example.principal, &example.groups);
+        let who = Who::of(&example.principal, &example.facts.groups);
         let (_, asked) = set.ask(&who, &call, &facts).map_err(|error| error.to_string())?;
         let mut questions = asked.questions.iter();
         Ok(questions
@@ -306,14 +281,14 @@ impl Scene<'_, '_> {
     /// The same example without what it does not need: as long as `still` says that it is one.
     pub fn smallest(&self, example: Example, still: impl Fn(&Example) -> bool) -> Example {
         let mut found = Shrinking { example, still };
-        found.without_each(|it| &mut it.labels);
-        found.without_each(|it| &mut it.opened);
-        found.with(|it| it.steps = 0);
-        found.without_each(|it| &mut it.groups);
-        found.without_each(|it| &mut it.windows);
-        found.without_each(|it| &mut it.reads);
-        for (budget, _) in found.example.used.clone() {
-            found.with(|it| it.used.extend([(budget, Decimal::ZERO)]));
+        found.without_each(|facts| &mut facts.labels);
+        found.without_each(|facts| facts.opened.get_or_insert_default());
+        found.with(|it| it.facts.steps = Some(0));
+        found.without_each(|facts| &mut facts.groups);
+        found.without_each(|facts| &mut facts.schedule);
+        found.without_each(|facts| &mut facts.reads);
+        for (budget, _) in found.example.facts.used.clone() {
+            found.with(|it| it.facts.used.extend([(budget, Decimal::ZERO)]));
         }
         for (name, _) in found.example.args.clone() {
             found.with(|it| drop(it.args.shift_remove(&name)));
@@ -340,9 +315,9 @@ impl<F: Fn(&Example) -> bool> Shrinking<F> {
     }
 
     /// Takes each element out of a set.
-    fn without_each<T: Clone + Ord>(&mut self, set: impl Fn(&mut Example) -> &mut BTreeSet<T>) {
-        for element in set(&mut self.example).clone() {
-            self.with(|example| set(example).retain(|other| *other != element));
+    fn without_each<T: Clone + Ord>(&mut self, set: impl Fn(&mut Facts) -> &mut BTreeSet<T>) {
+        for element in set(&mut self.example.facts).clone() {
+            self.with(|example| set(&mut example.facts).retain(|other| *other != element));
         }
     }
 }

@@ -3,8 +3,7 @@
 
 use cedar_policy::{Policy, PolicyId};
 use serde_json::{Map, Value, json};
-
-use crate::decimal::Decimal;
+use stepgate_core::decimal::Decimal;
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]

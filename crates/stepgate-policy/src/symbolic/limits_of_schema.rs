@@ -1,10 +1,10 @@
 //! What a tool's JSON Schema says about its arguments, as far as expressions can say it.
 
 use serde_json::Value;
+use stepgate_core::decimal::Decimal;
 
 use super::expr::Expr;
 use crate::cause::EXACT_MAX;
-use crate::decimal::Decimal;
 use crate::shape::{Attribute, Declared, Record, Shape, long};
 
 /// The largest whole number that policies see.

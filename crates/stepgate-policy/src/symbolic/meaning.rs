@@ -172,7 +172,7 @@ fn above(args: &Record, argument: &str, max: i64) -> Option<Expr> {
     let at = || Expr::context("args").attribute(argument);
     let is_above = match attribute.seen.as_ref().ok()? {
         Shape::Long => Expr::long(max).less(at()),
-        Shape::Decimal => match crate::decimal::Decimal::parse(&max.to_string()) {
+        Shape::Decimal => match stepgate_core::decimal::Decimal::parse(&max.to_string()) {
             Ok(max) => Expr::decimal(max).decimal_method("lessThan", at()),
             // The cap is beyond every decimal.
             Err(_) => Expr::truth(max < 0),

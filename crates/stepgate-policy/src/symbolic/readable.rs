@@ -1,13 +1,13 @@
 //! Which of many examples is asked for: one that people can read, and another one than before.
 
 use stepgate_core::action::Action;
+use stepgate_core::decimal::Decimal;
 
 use super::Scene;
 use super::example::Example;
 use super::expr::Expr;
 use super::limits_of_schema::literal;
 use super::world::Known;
-use crate::decimal::Decimal;
 use crate::shape::{Record, Shape};
 
 impl Scene<'_, '_> {
@@ -22,21 +22,12 @@ impl Scene<'_, '_> {
                 for (_, argument) in self.known.resources() {
                     let Some(argument) = argument else { continue };
                     let text = Expr::context("args").attribute(argument);
-                    parts.push(match action {
-                        Action::ListFiles | Action::CreateDirectory => text.like(&[None]),
-                        Action::Think
-                        | Action::Finish
-                        | Action::ReadFile
-                        | Action::WriteFile
-                        | Action::DeleteFile
-                        | Action::RenameFile => {
-                            let no_name = text.clone().like(&[None, Some("/.txt")]).negated();
-                            Expr::all([
-                                text.like(&[Some("/sandbox/"), None, Some(".txt")]),
-                                no_name,
-                            ])
-                        }
-                    });
+                    // Directories have any name.
+                    if !matches!(action, Action::ListFiles | Action::CreateDirectory) {
+                        let no_name = text.clone().like(&[None, Some("/.txt")]).negated();
+                        let file = text.like(&[Some("/sandbox/"), None, Some(".txt")]);
+                        parts.push(Expr::all([file, no_name]));
+                    }
                 }
             }
             Known::Tool(tool) => {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use stepgate_core::decimal::Decimal;
 
 use super::expr::Expr;
-use crate::decimal::Decimal;
 use crate::reads::{context_path, parts_of};
 use crate::rule::Rule;
 

@@ -4,14 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde_json::{Number, Value};
+use stepgate_core::decimal::Decimal;
 use stepgate_core::spelled;
 
 use super::Scene;
 use super::expr::Expr;
 use super::limits_of_schema::literal;
 use super::world::Known;
-use crate::decimal::Decimal;
-use crate::schema::core_arguments;
 use crate::shape::{Record, Shape, long};
 
 /// A condition on one argument. It does not hold where the argument is absent.
@@ -33,7 +32,6 @@ spelled! {
         Less = "<",
         More = ">",
     }
-    fn as_str
 }
 
 impl FromStr for ArgTest {
@@ -77,7 +75,7 @@ impl Scene<'_, '_> {
         let mut found = Found { at: Expr::context("args"), guards: Vec::new() };
         let shape = match (self.known, test.path.as_slice()) {
             (Known::Tool(tool), path) => found.walk(&tool.args, path, self.action)?,
-            (Known::Core(action), [name]) if core_arguments(action).contains(&name.as_str()) => {
+            (Known::Core(action), [name]) if action.arguments().contains(&name.as_str()) => {
                 found.at = found.at.attribute(name);
                 Some(&Shape::String)
             }

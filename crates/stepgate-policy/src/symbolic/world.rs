@@ -17,6 +17,7 @@ use stepgate_core::label::{Flow, Label};
 use stepgate_core::origin::{self, Origin};
 use stepgate_core::tool::Contract;
 
+use super::Scene;
 use super::budgets::{self, KnownBudget};
 use super::expr::Expr;
 use super::limits_of_schema::rules_of;
@@ -180,68 +181,69 @@ impl Known<'_, '_> {
     }
 }
 
-/// What is true of every call of an action, as far as expressions that mention these entities can tell.
-pub(crate) fn every_call(
-    world: &World<'_>,
-    action: &str,
-    known: Known<'_, '_>,
-    mentioned: &Mentioned,
-    sees_unseen: bool,
-) -> Expr {
-    let labels = |labels: Expr| within(labels, "Label", &names_of(&world.nameable.facts.labels));
-    let windows: Vec<&str> = world.nameable.facts.windows.iter().map(String::as_str).collect();
-    let mut parts = vec![
-        labels(Expr::context("session").attribute("labels")),
-        within(Expr::context("schedule"), "Window", &windows),
-        within(Expr::context("session").attribute("opened"), "Window", &windows),
-        Expr::long(0).at_most(Expr::context("session").attribute("steps")),
-    ];
-    if mentioned.ids("Origin").next().is_some() {
-        let names = literal::Known::new(world.nameable.tools, world.nameable.facts).origins();
-        parts.push(of_origins(&Expr::context("targets"), &names));
-        parts.push(of_origins(&Expr::context("addresses"), &names));
-    }
-    let (mode, flow) = match known {
-        Known::Core(action) => {
-            parts.extend(of_core(action, known, mentioned));
-            let flow = if has_path(action) { world.sandbox.clone() } else { Flow::default() };
-            (CORE_GROUP, flow)
+impl Scene<'_, '_> {
+    /// What is true of every call of the action, as far as expressions that mention these entities can tell.
+    pub(crate) fn every_call(&self, mentioned: &Mentioned) -> Expr {
+        let Self { world, action, known, ref hidden } = *self;
+        let (flow, sees_unseen) = (self.flow(), hidden.is_asked_for);
+        let labels =
+            |labels: Expr| within(labels, "Label", &names_of(&world.nameable.facts.labels));
+        let windows: Vec<&str> = world.nameable.facts.windows.iter().map(String::as_str).collect();
+        let mut parts = vec![
+            labels(Expr::context("session").attribute("labels")),
+            within(Expr::context("schedule"), "Window", &windows),
+            within(Expr::context("session").attribute("opened"), "Window", &windows),
+            Expr::long(0).at_most(Expr::context("session").attribute("steps")),
+        ];
+        if mentioned.ids("Origin").next().is_some() {
+            let names = literal::Known::new(world.nameable.tools, world.nameable.facts).origins();
+            parts.push(of_origins(&Expr::context("targets"), &names));
+            parts.push(of_origins(&Expr::context("addresses"), &names));
         }
-        Known::Tool(tool) => {
-            parts.extend(rules_of(&tool.shape.input_schema, &tool.args, !sees_unseen));
-            let covering: Vec<&KnownBudget> = world.budgets_about(tool).collect();
-            parts
-                .extend(covering.iter().flat_map(|it| it.every_call(tool, mentioned, sees_unseen)));
-            parts.extend(budgets::namesakes_are_used_alike(&covering));
-            (tool.shape.mode.as_str(), tool.shape.flow.clone())
+        let mode = match known {
+            Known::Core(action) => {
+                parts.extend(of_core(action, known, mentioned));
+                CORE_GROUP
+            }
+            Known::Tool(tool) => {
+                parts.extend(rules_of(&tool.shape.input_schema, &tool.args, !sees_unseen));
+                let covering: Vec<&KnownBudget> = world.budgets_about(tool).collect();
+                parts.extend(
+                    covering.iter().flat_map(|it| it.every_call(tool, mentioned, sees_unseen)),
+                );
+                parts.extend(budgets::namesakes_are_used_alike(&covering));
+                tool.shape.mode.as_str()
+            }
+        };
+        let server = world.server(action);
+        parts.push(Expr::context("mode").equals(Expr::string(mode)));
+        parts.push(Expr::context("server").equals(Expr::string(server)));
+        if !matches!(known, Known::Core(action) if has_path(action)) {
+            parts.push(Expr::resource().equals(Expr::entity("Tool", action)));
+            let others = mentioned.ids("Server").filter(|other| *other != server);
+            parts.push(Expr::resource().member_of(Expr::entity("Server", server)));
+            parts.extend(
+                others.map(|other| {
+                    Expr::resource().member_of(Expr::entity("Server", other)).negated()
+                }),
+            );
         }
-    };
-    let server = world.server(action);
-    parts.push(Expr::context("mode").equals(Expr::string(mode)));
-    parts.push(Expr::context("server").equals(Expr::string(server)));
-    if !matches!(known, Known::Core(action) if has_path(action)) {
-        parts.push(Expr::resource().equals(Expr::entity("Tool", action)));
-        let others = mentioned.ids("Server").filter(|other| *other != server);
-        parts.push(Expr::resource().member_of(Expr::entity("Server", server)));
-        parts.extend(
-            others.map(|other| Expr::resource().member_of(Expr::entity("Server", other)).negated()),
-        );
+        let reads = Expr::context("reads");
+        // A file or a memory may have labels of its own.
+        let may_read_more = match known {
+            Known::Core(action) => has_path(action),
+            Known::Tool(tool) => tool.shape.flow.memory.is_some(),
+        };
+        parts.push(match may_read_more {
+            true => labels(reads.clone()),
+            false => within(reads.clone(), "Label", &names_of(&flow.reads)),
+        });
+        parts.extend(flow.reads.iter().map(|label| has_label(&reads, label)));
+        let sends = Expr::context("sends");
+        parts.push(within(sends.clone(), "Label", &names_of(&flow.sends)));
+        parts.extend(flow.sends.iter().map(|label| has_label(&sends, label)));
+        Expr::all(parts)
     }
-    let reads = Expr::context("reads");
-    // A file or a memory may have labels of its own.
-    let may_read_more = match known {
-        Known::Core(action) => has_path(action),
-        Known::Tool(tool) => tool.shape.flow.memory.is_some(),
-    };
-    parts.push(match may_read_more {
-        true => labels(reads.clone()),
-        false => within(reads.clone(), "Label", &names_of(&flow.reads)),
-    });
-    parts.extend(flow.reads.iter().map(|label| has_label(&reads, label)));
-    let sends = Expr::context("sends");
-    parts.push(within(sends.clone(), "Label", &names_of(&flow.sends)));
-    parts.extend(flow.sends.iter().map(|label| has_label(&sends, label)));
-    Expr::all(parts)
 }
 
 /// Which origins values can have together: an origin comes with those that include it, the agent's alone, and where there

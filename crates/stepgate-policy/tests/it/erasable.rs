@@ -225,10 +225,12 @@ fn a_process_without_a_key_takes_no_set_that_makes_arguments_erasable() {
     let refused = live.reload(directory.path(), &tools(), || true).unwrap_err().to_string();
     assert!(refused.contains("p.cedar:1:1: `forget` makes arguments erasable"), "{refused}");
     assert!(refused.contains("`payload.key`"), "{refused}");
-    assert!(!live.has_erasable());
+    assert!(!live.current().has_erasable());
     assert!(LivePolicy::new(load(), false).is_err());
     let live = LivePolicy::new(load(), true).unwrap();
-    assert!(live.has_erasable() && live.reload(directory.path(), &tools(), || true).is_ok());
+    assert!(
+        live.current().has_erasable() && live.reload(directory.path(), &tools(), || true).is_ok()
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::gate::Gate;
 use crate::ids::RunId;
 use crate::journal::artifact::{DecisionMeta, Verdict};
 use crate::ports::StoreError;
+use crate::run::Status;
 
 /// Authorizes a call under a grant, or returns it where no grant covers it: then a person is
 /// asked.
@@ -42,7 +43,7 @@ pub(super) async fn authorize(
         }
         let payload = GrantUsed { grant_id: taken.grant_id, grant_use: taken.number };
         trail.note_as(gate, taken.event_id(), EventType::GrantUsed, payload);
-        match trail.commit_decision(gate).await {
+        match trail.commit_as(gate, Status::Started).await {
             Ok(()) => return Ok(Ok(authorized(trail, judged, ready, decision))),
             Err(Stop::Fault(_)) if is_taken(gate, trail.run_id(), &taken).await? => {
                 trail.take_back(before)

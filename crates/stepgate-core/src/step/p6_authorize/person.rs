@@ -7,8 +7,8 @@ use super::super::p5_validate_args::ValidatedArgs;
 use super::super::p8_record::{Asker, Trail};
 use super::super::{Refused, Stop};
 use super::{
-    AuthorizedRequest, Ground, Judged, Question, Ready, Ruling, append_decision, ask_again,
-    authorized, decision, judge, make_ready,
+    AuthorizedRequest, Ground, Judged, Question, Ready, Ruling, append_decision, ask, authorized,
+    decision, judge, make_ready,
 };
 use crate::approval::{Approval, ApprovalContext, ApprovalStatus, Resolution, StoredContext};
 use crate::approvers;
@@ -22,6 +22,7 @@ use crate::journal::{Artifact, Sealed};
 use crate::json::{Value, canonical};
 use crate::limits::Limits;
 use crate::ports::{ApprovalChange, StoreError};
+use crate::run::Status;
 use crate::spans::PHASE;
 use crate::time::Timestamp;
 
@@ -105,7 +106,7 @@ pub(super) async fn pause(
     };
     trail.note(gate, EventType::ApprovalRequested, payload);
     trail.change_approval(ApprovalChange::Ask(approval));
-    trail.commit_pause(gate).await?;
+    trail.commit_as(gate, Status::ApprovalRequired).await?;
     drop(asking);
     Err(Stop::Paused(approval_id))
 }
@@ -148,12 +149,18 @@ pub(in crate::step) async fn authorize_by_person(
     let (mut ground, granted) = match said.refusal {
         None => {
             gate.consents.read_on(&*gate.store).await?;
-            refuse_stopped(gate, trail, &args)?;
+            // The question stays open: once the stop is lifted, the person can approve.
+            if let Some(why) = gate.consents.stopped(trail.parties(&args.call)) {
+                return Err(Refused::Stopped(why));
+            }
             let mut people = approver_ids.clone();
             people.extend(said.approver_id.clone());
             approve_call(gate, &trail.asker(), args, asked, &people).await?
         }
-        Some(ref failure) => (not_approved(), Err(failure.clone())),
+        Some(ref failure) => {
+            let (rationale, meta) = ("not approved".to_owned(), DecisionMeta::default());
+            (Ground { rationale, policy_hash: None, meta }, Err(failure.clone()))
+        }
     };
     ground.meta.approval_id = Some(approval.approval_id);
     ground.meta.approver_id.clone_from(&said.approver_id);
@@ -204,19 +211,6 @@ async fn deciders(
         true => Ok(people),
         false => Err(Refused::MorePeople),
     }
-}
-
-/// Refuses to approve a call that a stop covers. The question stays open: once the stop is lifted, the person can
-/// approve.
-fn refuse_stopped(gate: &Gate, trail: &Trail, args: &ValidatedArgs) -> Result<(), Refused> {
-    match gate.consents.stopped(trail.parties(&args.call)) {
-        Some(why) => Err(Refused::Stopped(why)),
-        None => Ok(()),
-    }
-}
-
-fn not_approved() -> Ground {
-    Ground { rationale: "not approved".into(), policy_hash: None, meta: DecisionMeta::default() }
 }
 
 /// A person's decision, with its consequences.
@@ -273,20 +267,20 @@ async fn approve_call(
         let why = Failure::PolicyViolation(ground.rationale.clone());
         (ground, Err(why))
     };
-    let again = ask_again(gate, asker, args).await?;
+    let again = ask(gate, asker, args, |_, _| {}).await?;
     let (mut ground, judged, ready) = match judge(gate, again).await {
-        Ruling::Permit(ground, judged, ready) => (ground, judged, Ok(ready)),
+        Ok(Ruling::Permit(ground, judged, ready)) => (ground, judged, Ok(ready)),
         // Policy may have become stricter since the question was asked.
-        Ruling::Ask(Question { required, .. }, _)
+        Ok(Ruling::Ask(Question { required, .. }, _))
             if !approvers::are_enough(&required, &gate.groups, people) =>
         {
             return Err(Refused::MorePeople);
         }
-        Ruling::Ask(Question { ground, .. }, judged) => {
+        Ok(Ruling::Ask(Question { ground, .. }, judged)) => {
             let ready = make_ready(gate, &judged.args.call).await;
             (ground, judged, ready)
         }
-        Ruling::Deny(ground) => return Ok(denied(ground)),
+        Err(ground) => return Ok(denied(ground)),
     };
     Ok(match ready {
         _ if Digest::of(&judged.args.bound(&asker.principal_id, None)) != asked.call_digest => {

@@ -48,8 +48,8 @@ pub(in crate::step) struct Trail {
     /// The fields that could be read from the proposal; the arguments in their stored form.
     read: Readable,
     journal: Journal,
-    /// The key's binding, once the journal is open.
-    binding: Option<Binding>,
+    /// The key's binding, once the journal is open. The commit that opens the run binds it.
+    pub(in crate::step) binding: Option<Binding>,
     /// Whether the run's row is durable, and with it everything up to the last commit.
     is_open: bool,
     events: Vec<Event>,
@@ -61,7 +61,7 @@ pub(in crate::step) struct Trail {
     /// Whether the call is durable, or may be.
     may_be_called: bool,
     /// Keeps other calls away until the effect is committed.
-    hold: Option<Hold>,
+    pub(in crate::step) hold: Option<Hold>,
     /// How often the effect can have happened, as the effect states it.
     guarantee: Option<Guarantee>,
     /// What the call has taken from budgets.
@@ -72,8 +72,8 @@ pub(in crate::step) struct Trail {
     did_not_happen: bool,
     /// The request that proposed the step, until an event tells of it.
     request: Option<Request>,
-    /// The tool's error result.
-    error_said: Option<String>,
+    /// The tool's error result, which is kept with the run.
+    pub(in crate::step) error_said: Option<String>,
     /// The original payload, where some of its arguments are redacted.
     sealed: Option<Arc<[u8]>>,
     /// The erasable arguments.
@@ -230,10 +230,7 @@ impl Trail {
         if let Some(came) = self.sealed.take() {
             self.arrival.payload.bytes = came;
         }
-        self.erasable = None;
-        self.read = Readable::default();
-        self.forget_journal();
-        self.events.clear();
+        *self = Self::begin(self.arrival.clone(), self.request.take());
     }
 
     /// Notes which arguments the store keeps apart. From here on the run is recorded with its arguments.
@@ -278,21 +275,6 @@ impl Trail {
             session_id: self.arrival.session_id,
             ts: gate.world.now(),
         });
-    }
-
-    /// The key is bound by the commit that opens the run.
-    pub(in crate::step) fn bind_key(&mut self, binding: Binding) {
-        self.binding = Some(binding);
-    }
-
-    /// Keeps the hold until the effect is committed.
-    pub(in crate::step) fn keep(&mut self, hold: Hold) {
-        self.hold = Some(hold);
-    }
-
-    /// Keeps the tool's error result with the run.
-    pub(in crate::step) fn keep_error(&mut self, said: Option<String>) {
-        self.error_said = said;
     }
 
     /// Leaves the hold to recovery, if the call may be durable and its effect is not. The permit of a tool
@@ -405,7 +387,7 @@ impl Trail {
             self.note(gate, EventType::BudgetReserved, charge);
             self.budget_changes.push(BudgetChange::Reserve(charge.clone()));
         }
-        let committed = self.commit_opening(gate, status).await;
+        let committed = self.commit_as(gate, status).await;
         let was_not_written = matches!(
             committed,
             Err(Stop::Fault(Fault::Store(StoreError::Unavailable(_) | StoreError::OverBudget(_))))
@@ -421,24 +403,6 @@ impl Trail {
         }
     }
 
-    /// Makes the request durable before anything is decided, unless it is durable already.
-    pub(in crate::step) async fn commit_request(&mut self, gate: &Gate) -> Result<(), Stop> {
-        match self.is_open {
-            true => Ok(()),
-            false => self.commit_opening(gate, Status::Started).await,
-        }
-    }
-
-    /// Makes the decision durable, together with the use of the grant that it names.
-    pub(in crate::step) async fn commit_decision(&mut self, gate: &Gate) -> Result<(), Stop> {
-        self.commit_opening(gate, Status::Started).await
-    }
-
-    /// Makes the question to a person durable, with a checkpoint.
-    pub(in crate::step) async fn commit_pause(&mut self, gate: &Gate) -> Result<(), Stop> {
-        self.commit_opening(gate, Status::ApprovalRequired).await
-    }
-
     /// Makes the events durable before a call is sent again. If the commit does not succeed, the call is not
     /// sent.
     pub(in crate::step) async fn commit_events(&mut self, gate: &Gate) -> Result<(), Stop> {
@@ -448,7 +412,12 @@ impl Trail {
         Ok(())
     }
 
-    async fn commit_opening(&mut self, gate: &Gate, status: Status) -> Result<(), Stop> {
+    /// Makes everything up to here durable, in a run of this status. A run that waits for a person gets a checkpoint.
+    pub(in crate::step) async fn commit_as(
+        &mut self,
+        gate: &Gate,
+        status: Status,
+    ) -> Result<(), Stop> {
         let mut commit = self.next_commit();
         match &mut commit.open {
             Some(run) => run.status = status,
@@ -481,7 +450,7 @@ impl Trail {
 
     /// Everything that is not yet durable, as one commit.
     fn next_commit(&mut self) -> StepCommit {
-        let place = Place { session_id: self.arrival.session_id, run_id: self.arrival.run_id };
+        let erasable = self.erasable.clone().filter(|_| !self.is_open);
         StepCommit {
             open: (!self.is_open).then(|| self.run()),
             entries: self.journal.take_pending(),
@@ -490,8 +459,8 @@ impl Trail {
             budgets: std::mem::take(&mut self.budget_changes),
             events: self.events.iter().skip(self.events_committed).cloned().collect(),
             sealed: self.sealed.clone().filter(|_| !self.is_open),
-            erasable: self.erasable.clone().filter(|_| !self.is_open).map(stored_erasable),
-            ..StepCommit::at(place)
+            erasable: erasable.map(|erasable| erasable::text_of(erasable).into_bytes().into()),
+            ..StepCommit::at(self.place())
         }
     }
 
@@ -508,11 +477,6 @@ impl Trail {
 
 /// Methods that only RECORD can call.
 impl Trail {
-    /// The tool's error result.
-    pub(super) fn take_error(&mut self) -> Option<String> {
-        self.error_said.take()
-    }
-
     /// Gives back what the call took from budgets, where it certainly did not happen.
     pub(super) fn give_back(&mut self, gate: &Gate) {
         if !self.did_not_happen {
@@ -605,11 +569,6 @@ impl Trail {
         StepCommit { checkpoint, key, record: Some(record), sealed: None, ..self.next_commit() }
     }
 
-    /// Releases the hold: the effect is committed.
-    pub(super) fn release(&mut self) {
-        self.hold = None;
-    }
-
     /// The meaning of a refused commit. Only the holder of a trace's lock appends to it. So an entry that no
     /// longer fits means that another executor took the trace over (decision 10).
     pub(super) fn stopped_by(&self, error: StoreError) -> Stop {
@@ -624,10 +583,6 @@ impl Trail {
             (error, _) => Stop::Fault(Fault::Store(error)),
         }
     }
-}
-
-fn stored_erasable(erasable: Map<String, Value>) -> Arc<[u8]> {
-    erasable::text_of(erasable).into_bytes().into()
 }
 
 /// What an event says that the call took from a budget.

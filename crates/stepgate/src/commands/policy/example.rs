@@ -98,27 +98,28 @@ impl Subject {
     }
 
     pub(super) fn explain(&self, example: &Example) -> String {
-        let Example { principal, groups, labels, reads, windows, action, args, .. } = example;
+        let Example { principal, facts, action, args } = example;
         let mut words = vec![format!("stepgate policy explain {}", quoted(action))];
         words.push(format!("--args {}", quoted(&Value::Object(args.clone()).to_string())));
         words.push(format!("--as {principal}"));
         if !self.names.groups.is_empty() {
-            words.extend(repeated("--group", groups));
+            words.extend(repeated("--group", &facts.groups));
         }
-        words.extend(labels.iter().map(|label| format!("--label {label}")));
-        words.extend(reads.iter().map(|label| format!("--reads {label}")));
+        words.extend(facts.labels.iter().map(|label| format!("--label {label}")));
+        words.extend(facts.reads.iter().map(|label| format!("--reads {label}")));
         if !self.names.windows.is_empty() {
-            words.extend(repeated("--window", windows));
+            words.extend(repeated("--window", &facts.schedule));
         }
-        for (option, origins) in
-            [("--targets", &example.targets), ("--addresses", &example.addresses)]
+        for (option, origins) in [("--targets", &facts.targets), ("--addresses", &facts.addresses)]
         {
             let names: Vec<&str> = origins.iter().map(Origin::as_str).collect();
             words.extend((!names.is_empty()).then(|| format!("{option} {}", names.join(","))));
         }
-        words.extend(example.used.iter().map(|(name, used)| format!("--used {name}={used}")));
-        words.extend((example.steps > 0).then(|| format!("--steps {}", example.steps)));
-        words.extend(example.opened.iter().map(|name| format!("--opened {}", quoted(name))));
+        words.extend(facts.used.iter().map(|(name, used)| format!("--used {name}={used}")));
+        let steps = facts.steps.filter(|steps| *steps > 0);
+        words.extend(steps.map(|steps| format!("--steps {steps}")));
+        let opened = facts.opened.iter().flatten();
+        words.extend(opened.map(|name| format!("--opened {}", quoted(name))));
         show::printable(&words.join(" "))
     }
 }
@@ -137,18 +138,19 @@ fn repeated<'a>(
 
 /// An example for programs: what policies know, and the proposal.
 pub(super) fn object(subject: &Subject, example: &Example) -> Value {
+    let facts = &example.facts;
     json!({
         "proposal": proposal(&example.action, &example.args, "an example of a proof"),
         "principal": example.principal,
-        "groups": example.groups,
-        "labels": example.labels,
-        "reads": example.reads,
-        "schedule": example.windows,
-        "targets": example.targets,
-        "addresses": example.addresses,
-        "used": example.used,
-        "steps": example.steps,
-        "opened": example.opened,
+        "groups": facts.groups,
+        "labels": facts.labels,
+        "reads": facts.reads,
+        "schedule": facts.schedule,
+        "targets": facts.targets,
+        "addresses": facts.addresses,
+        "used": facts.used,
+        "steps": facts.steps,
+        "opened": facts.opened,
         "explain": subject.explain(example),
     })
 }
