@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decimal::Decimal;
-use crate::ids::{InvalidId, PrincipalId, SessionId, checked_text, text_in_json};
+use crate::ids::{InvalidId, PrincipalId, SessionId, checked_text, shown_text, text_in_json};
 use crate::spelled::spelled;
 use crate::time::Timestamp;
 
@@ -259,6 +259,8 @@ text_in_json!(Window, { "type": "string" });
 #[schemars(inline)]
 pub struct AccountKey(String);
 
+shown_text!(AccountKey, 0);
+
 impl AccountKey {
     /// A principal's.
     pub fn principal(principal_id: &PrincipalId) -> Self {
@@ -297,17 +299,6 @@ impl AccountKey {
     /// A key that a store holds.
     pub fn from_stored(text: String) -> Self {
         Self(text)
-    }
-
-    /// The key itself.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for AccountKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -75,8 +75,8 @@ macro_rules! text_in_json {
 
 pub(crate) use text_in_json;
 
-/// A text that its `parse` has accepted: how it is read, shown, and held in JSON.
-macro_rules! checked_text {
+/// A type that is a text: how the text is shown.
+macro_rules! shown_text {
     ($name:ident, $text:tt) => {
         impl $name {
             /// The text itself.
@@ -90,6 +90,15 @@ macro_rules! checked_text {
                 f.write_str(&self.$text)
             }
         }
+    };
+}
+
+pub(crate) use shown_text;
+
+/// The same for a text that its `parse` has accepted, with how it is read, and how JSON holds it.
+macro_rules! checked_text {
+    ($name:ident, $text:tt) => {
+        $crate::ids::shown_text!($name, $text);
 
         impl ::std::str::FromStr for $name {
             type Err = $crate::ids::InvalidId;
@@ -273,6 +282,8 @@ impl PrincipalId {
 #[schemars(inline)]
 pub struct IdempotencyKey(String);
 
+shown_text!(IdempotencyKey, 0);
+
 impl IdempotencyKey {
     /// The key under which this principal's proposal acts at most once.
     pub fn of(principal: &PrincipalId, proposal: &ProposalId) -> Self {
@@ -282,17 +293,6 @@ impl IdempotencyKey {
     /// A key that a store or a bundle holds.
     pub fn from_stored(text: String) -> Self {
         Self(text)
-    }
-
-    /// The key itself.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for IdempotencyKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 
