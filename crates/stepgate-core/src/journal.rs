@@ -172,8 +172,7 @@ impl Journal {
         let sealed = artifact.seal();
         let entry = Entry::after(&self.tail, self.run_id, to_state, &sealed, tool_call_id, key);
         self.tail = self.tail.accept_hashed(&entry)?;
-        let Sealed { kind, id, digest, ts, .. } = sealed;
-        let reference = Reference { kind, id, digest, ts };
+        let reference = entry.reference();
         self.references.push(reference);
         self.pending.push(Appended { entry, artifact: sealed });
         Ok(reference)
