@@ -14,7 +14,7 @@ use crate::spelled::spelled;
 
 spelled! {
     /// The nine phases of spec 000, in their order.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
     #[expect(missing_docs, reason = "the names are the specification's")]
     pub enum Phase {
@@ -201,24 +201,8 @@ impl Failure {
     /// Whether the step failed before the arguments were checked against a tool. Then it is not known which
     /// of them must be redacted.
     pub fn is_before_args(&self) -> bool {
-        match self {
-            Self::PayloadTooLarge
-            | Self::InvalidJson(_)
-            | Self::SchemaVersionIncompatible(_)
-            | Self::InvalidProposal(_)
-            | Self::CommandExecution
-            | Self::ActionNotAllowed
-            | Self::InvalidArgs(_) => true,
-            Self::EmptyPayload
-            | Self::IdempotencyConflict
-            | Self::ResultArchived(_)
-            | Self::PolicyViolation(_)
-            | Self::DeniedByOperator { .. }
-            | Self::ApprovalExpired
-            | Self::TooManyApprovals(_)
-            | Self::RefusedAtExecution(_)
-            | Self::Execution(..) => false,
-        }
+        let is_early = self.phase() < Phase::ValidateArgs && *self != Self::EmptyPayload;
+        is_early || matches!(self, Self::InvalidArgs(_))
     }
 
     /// What only the record sees.
@@ -304,6 +288,11 @@ impl ExecutionFailure {
     /// Whether the action may have had an effect in spite of the failure.
     pub fn leaves_doubt(self) -> bool {
         self.row().1
+    }
+
+    /// Whether the same call may succeed later, although nothing changes but the time.
+    pub(crate) fn may_pass(self) -> bool {
+        matches!(self, Self::Timeout | Self::Unavailable)
     }
 
     /// Whether the tool's own output is kept with the run. An output that breaks the tool's contract is not

@@ -43,13 +43,7 @@ spelled! {
 impl StateCode {
     /// Whether the code means that a journal ends elsewhere than its writer expected.
     pub(crate) fn is_about_the_tail(self) -> bool {
-        match self {
-            Self::SequenceGap | Self::ChecksumMismatch => true,
-            Self::InvalidTransition
-            | Self::RecoveryFailed
-            | Self::LockAcquireFailed
-            | Self::ConcurrentExecution => false,
-        }
+        matches!(self, Self::SequenceGap | Self::ChecksumMismatch)
     }
 }
 

@@ -173,29 +173,12 @@ fn is_of_all(limit: &str) -> bool {
 }
 
 fn advice_after_execution(failure: ExecutionFailure, is_in_doubt: bool) -> &'static str {
-    match (is_in_doubt, failure) {
+    match (is_in_doubt, failure.may_pass()) {
         (true, _) => {
             "It may have been done all the same, wholly or in part: look before you call again."
         }
-        (false, ExecutionFailure::Unavailable | ExecutionFailure::Timeout) => {
-            "Nothing was done: call again later."
-        }
-        (
-            false,
-            ExecutionFailure::ToolFailed
-            | ExecutionFailure::OutputInvalid
-            | ExecutionFailure::FileNotFound
-            | ExecutionFailure::PathNotFound
-            | ExecutionFailure::NotAFile
-            | ExecutionFailure::NotADirectory
-            | ExecutionFailure::AlreadyExists
-            | ExecutionFailure::InvalidUtf8
-            | ExecutionFailure::FileTooLarge
-            | ExecutionFailure::TooManyEntries
-            | ExecutionFailure::PermissionDenied
-            | ExecutionFailure::StorageFull
-            | ExecutionFailure::Io,
-        ) => "It was not done: the same call fails again unless something changes.",
+        (false, true) => "Nothing was done: call again later.",
+        (false, false) => "It was not done: the same call fails again unless something changes.",
     }
 }
 
