@@ -1,7 +1,7 @@
 //! Approvals: the question to a person, and the person's decision.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::action;
 use crate::approvers::Required;
@@ -30,7 +30,8 @@ spelled! {
 }
 
 /// A row of `approvals`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Approval {
     /// What is asked.
     #[serde(rename = "approval_context_json")]
@@ -48,7 +49,7 @@ pub struct Approval {
 }
 
 /// How an approval was decided.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Resolution {
     /// Who decided; none where the approval expired.
     pub approver_id: Option<PrincipalId>,
@@ -167,5 +168,11 @@ impl Eq for StoredContext {}
 impl Serialize for StoredContext {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.text.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for StoredContext {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::stored)
     }
 }

@@ -14,17 +14,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decimal::Decimal;
-use crate::ids::{InvalidId, PrincipalId, SessionId, text_in_json};
+use crate::ids::{InvalidId, PrincipalId, SessionId, checked_text, shown_text, text_in_json};
 use crate::spelled::spelled;
 use crate::time::Timestamp;
 
 /// The name of a budget. Policies read it as `context.used.NAME`.
-#[derive(
-    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, JsonSchema)]
 #[schemars(inline)]
 pub struct BudgetName(String);
+
+checked_text!(BudgetName, 0);
 
 impl BudgetName {
     /// Longest name.
@@ -44,39 +43,6 @@ impl BudgetName {
                 "a budget's name: a lower-case letter, then at most 31 lower-case letters, digits or `_`",
             )),
         }
-    }
-
-    /// The name itself.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for BudgetName {
-    type Error = InvalidId;
-
-    fn try_from(text: String) -> Result<Self, InvalidId> {
-        Self::parse(&text)
-    }
-}
-
-impl FromStr for BudgetName {
-    type Err = InvalidId;
-
-    fn from_str(text: &str) -> Result<Self, InvalidId> {
-        Self::parse(text)
-    }
-}
-
-impl From<BudgetName> for String {
-    fn from(name: BudgetName) -> Self {
-        name.0
-    }
-}
-
-impl fmt::Display for BudgetName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 
@@ -272,6 +238,8 @@ text_in_json!(Window, { "type": "string" });
 #[schemars(inline)]
 pub struct AccountKey(String);
 
+shown_text!(AccountKey, 0);
+
 impl AccountKey {
     /// A principal's.
     pub fn principal(principal_id: &PrincipalId) -> Self {
@@ -310,17 +278,6 @@ impl AccountKey {
     /// A key that a store holds.
     pub fn from_stored(text: String) -> Self {
         Self(text)
-    }
-
-    /// The key itself.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for AccountKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -141,8 +141,9 @@ impl Bundle {
 
     /// Recomputes everything that the bundle says about itself.
     pub fn verify(&self) -> Vec<Problem> {
-        let Ok(run) = self.run.as_run() else {
-            return vec![Problem::new("run", "payload is given twice, not at all, or not as hex")];
+        let run = match self.run.as_run() {
+            Ok(run) => run,
+            Err(why) => return vec![Problem::new("run", why)],
         };
         let mut problems = Problems::about(&run);
         if RunObject::of(&run) != self.run {
@@ -156,12 +157,12 @@ impl Bundle {
         problems.payload(&replayed);
         problems.checkpoints(self.checkpoint.as_slice(), &replayed, self.record.is_some());
         if let Some(record) = &self.record {
-            let sealed = Record::seal(&record.body, Ending::default());
-            let read = Record { digest: record.digest, ..sealed };
+            let (read, link) = record.stored(&run);
             if let Some(body) = problems.body(&read) {
                 problems.record(&body, &replayed);
             }
-            if !record.link_holds() {
+            let RecordBody { session_id, run_id, .. } = record.body;
+            if !link.links(session_id, LinkKind::Close, Some(run_id), record.digest) {
                 problems.found.push(Problem::new("record", "the link has another digest"));
             }
             if self.open.is_some() {
@@ -211,9 +212,7 @@ impl Bundle {
 
     /// The row and the journal, as the store has them.
     pub(crate) fn rows(&self) -> Result<(Run, Vec<Appended>), StateError> {
-        let unreadable =
-            |()| StateError::checksum("payload is given twice, not at all, or not as hex");
-        Ok((self.run.as_run().map_err(unreadable)?, self.appended()?))
+        Ok((self.run.as_run().map_err(StateError::checksum)?, self.appended()?))
     }
 
     fn appended(&self) -> Result<Vec<Appended>, StateError> {
@@ -233,11 +232,12 @@ impl Bundle {
 }
 
 impl RecordObject {
-    fn link_holds(&self) -> bool {
-        let RecordBody { session_id, run_id, .. } = self.body;
-        let (number, prev, digest) = (self.link_number, self.link_prev, self.link_digest);
-        let link = Link { number, prev, digest };
-        link.links(session_id, LinkKind::Close, Some(run_id), self.digest)
+    /// The record of this run, and its link.
+    pub(crate) fn stored(&self, run: &Run) -> (Record, Link) {
+        let Self { link_number: number, link_prev: prev, link_digest: digest, .. } = *self;
+        let sealed = Record::seal(&self.body, run.ending.clone().unwrap_or_default());
+        let record = Record { digest: self.digest, status: run.status, ..sealed };
+        (record, Link { number, prev, digest })
     }
 }
 
@@ -296,11 +296,12 @@ impl RunObject {
         }
     }
 
-    fn as_run(&self) -> Result<Run, ()> {
+    fn as_run(&self) -> Result<Run, &'static str> {
+        let unreadable = "payload is given twice, not at all, or not as hex";
         let bytes: Arc<[u8]> = match (&self.payload, &self.payload_hex) {
             (Some(text), None) => text.as_bytes().into(),
-            (None, Some(digits)) => from_hex(digits).ok_or(())?.into(),
-            (Some(_), Some(_)) | (None, None) => return Err(()),
+            (None, Some(digits)) => from_hex(digits).ok_or(unreadable)?.into(),
+            (Some(_), Some(_)) | (None, None) => return Err(unreadable),
         };
         let ending = self.latency_ms.map(|latency_ms| Ending {
             output_json: self.output_json.clone(),

@@ -268,16 +268,20 @@ async fn erase_some(
     }
 }
 
+/// Every erasure, oldest first.
+async fn erasures(
+    store: &dyn Store,
+) -> Result<impl Iterator<Item = (Event, ErasableErased)>, StoreError> {
+    let events = system::events_since(store, &[EventType::ErasableErased], 0).await?;
+    Ok(events.into_iter().filter_map(|placed| {
+        let erased = payload::read(&placed.event.payload).ok()?;
+        Some((placed.event, erased))
+    }))
+}
+
 /// The runs whose arguments were erased.
 pub(crate) async fn erased(store: &dyn Store) -> Result<BTreeSet<RunId>, StoreError> {
-    let events = system::events_since(store, &[EventType::ErasableErased], 0).await?;
-    let mut runs = BTreeSet::new();
-    for placed in events {
-        if let Ok(erased) = payload::read::<ErasableErased>(&placed.event.payload) {
-            runs.extend(erased.runs);
-        }
-    }
-    Ok(runs)
+    Ok(erasures(store).await?.flat_map(|(_, erased)| erased.runs).collect())
 }
 
 /// Who erased the arguments of a run, when and why.
@@ -285,9 +289,5 @@ pub async fn erasure_of(
     store: &dyn Store,
     run_id: RunId,
 ) -> Result<Option<(Event, ErasableErased)>, StoreError> {
-    let events = system::events_since(store, &[EventType::ErasableErased], 0).await?;
-    Ok(events.into_iter().find_map(|placed| {
-        let erased = payload::read::<ErasableErased>(&placed.event.payload).ok()?;
-        erased.runs.contains(&run_id).then_some((placed.event, erased))
-    }))
+    Ok(erasures(store).await?.find(|(_, erased)| erased.runs.contains(&run_id)))
 }

@@ -14,7 +14,7 @@ use crate::spelled::spelled;
 
 spelled! {
     /// The nine phases of spec 000, in their order.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
     #[expect(missing_docs, reason = "the names are the specification's")]
     pub enum Phase {
@@ -197,24 +197,8 @@ impl Failure {
     /// Whether the step failed before the arguments were checked against a tool. Then it is not known which
     /// of them must be redacted.
     pub fn is_before_args(&self) -> bool {
-        match self {
-            Self::PayloadTooLarge
-            | Self::InvalidJson(_)
-            | Self::SchemaVersionIncompatible(_)
-            | Self::InvalidProposal(_)
-            | Self::CommandExecution
-            | Self::ActionNotAllowed
-            | Self::InvalidArgs(_) => true,
-            Self::EmptyPayload
-            | Self::IdempotencyConflict
-            | Self::ResultArchived(_)
-            | Self::PolicyViolation(_)
-            | Self::DeniedByOperator { .. }
-            | Self::ApprovalExpired
-            | Self::TooManyApprovals(_)
-            | Self::RefusedAtExecution(_)
-            | Self::Execution(..) => false,
-        }
+        let is_early = self.phase() < Phase::ValidateArgs && *self != Self::EmptyPayload;
+        is_early || matches!(self, Self::InvalidArgs(_))
     }
 
     /// What only the record sees.
@@ -272,65 +256,45 @@ spelled! {
 }
 
 impl ExecutionFailure {
+    /// The message, and whether the action may have had an effect all the same.
+    fn row(self) -> (&'static str, bool) {
+        match self {
+            Self::FileNotFound => ("File not found", false),
+            Self::PathNotFound => ("Path not found", false),
+            Self::NotAFile => ("Not a file", false),
+            Self::NotADirectory => ("Not a directory", false),
+            Self::AlreadyExists => ("Already exists", false),
+            Self::InvalidUtf8 => ("File is not valid UTF-8", false),
+            Self::FileTooLarge | Self::TooManyEntries => ("File is too large", false),
+            Self::PermissionDenied => ("Permission denied", false),
+            Self::StorageFull => ("Storage is full", false),
+            Self::ToolFailed => ("Tool failed", false),
+            Self::OutputInvalid => ("Tool returned an invalid result", true),
+            Self::Timeout => ("Tool timed out", true),
+            Self::Unavailable => ("Tool is unavailable", false),
+            Self::Io => ("I/O error", true),
+        }
+    }
+
     /// The fixed message.
     pub fn message(self) -> &'static str {
-        match self {
-            Self::FileNotFound => "File not found",
-            Self::PathNotFound => "Path not found",
-            Self::NotAFile => "Not a file",
-            Self::NotADirectory => "Not a directory",
-            Self::AlreadyExists => "Already exists",
-            Self::InvalidUtf8 => "File is not valid UTF-8",
-            Self::FileTooLarge | Self::TooManyEntries => "File is too large",
-            Self::PermissionDenied => "Permission denied",
-            Self::StorageFull => "Storage is full",
-            Self::ToolFailed => "Tool failed",
-            Self::OutputInvalid => "Tool returned an invalid result",
-            Self::Timeout => "Tool timed out",
-            Self::Unavailable => "Tool is unavailable",
-            Self::Io => "I/O error",
-        }
+        self.row().0
     }
 
     /// Whether the action may have had an effect in spite of the failure.
     pub fn leaves_doubt(self) -> bool {
-        match self {
-            Self::OutputInvalid | Self::Timeout | Self::Io => true,
-            Self::FileNotFound
-            | Self::PathNotFound
-            | Self::NotAFile
-            | Self::NotADirectory
-            | Self::AlreadyExists
-            | Self::InvalidUtf8
-            | Self::FileTooLarge
-            | Self::TooManyEntries
-            | Self::PermissionDenied
-            | Self::StorageFull
-            | Self::ToolFailed
-            | Self::Unavailable => false,
-        }
+        self.row().1
+    }
+
+    /// Whether the same call may succeed later, although nothing changes but the time.
+    pub(crate) fn may_pass(self) -> bool {
+        matches!(self, Self::Timeout | Self::Unavailable)
     }
 
     /// Whether the tool's own output is kept with the run. An output that breaks the tool's contract is not
     /// kept, so that it cannot be taken for a result; its digest is enough to identify it.
     pub(crate) fn keeps_what_was_said(self) -> bool {
-        match self {
-            Self::OutputInvalid => false,
-            Self::ToolFailed
-            | Self::FileNotFound
-            | Self::PathNotFound
-            | Self::NotAFile
-            | Self::NotADirectory
-            | Self::AlreadyExists
-            | Self::InvalidUtf8
-            | Self::FileTooLarge
-            | Self::TooManyEntries
-            | Self::PermissionDenied
-            | Self::StorageFull
-            | Self::Timeout
-            | Self::Unavailable
-            | Self::Io => true,
-        }
+        self != Self::OutputInvalid
     }
 }
 

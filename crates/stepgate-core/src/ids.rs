@@ -75,6 +75,55 @@ macro_rules! text_in_json {
 
 pub(crate) use text_in_json;
 
+/// A type that is a text: how the text is shown.
+macro_rules! shown_text {
+    ($name:ident, $text:tt) => {
+        impl $name {
+            /// The text itself.
+            pub fn as_str(&self) -> &str {
+                &self.$text
+            }
+        }
+
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(&self.$text)
+            }
+        }
+    };
+}
+
+pub(crate) use shown_text;
+
+/// The same for a text that its `parse` has accepted, with how it is read, and how JSON holds it.
+macro_rules! checked_text {
+    ($name:ident, $text:tt) => {
+        $crate::ids::shown_text!($name, $text);
+
+        impl ::std::str::FromStr for $name {
+            type Err = $crate::ids::InvalidId;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Self::parse(text)
+            }
+        }
+
+        impl ::serde::Serialize for $name {
+            fn serialize<S: ::serde::Serializer>(&self, text: S) -> Result<S::Ok, S::Error> {
+                text.serialize_str(&self.$text)
+            }
+        }
+
+        impl<'de> ::serde::Deserialize<'de> for $name {
+            fn deserialize<D: ::serde::Deserializer<'de>>(text: D) -> Result<Self, D::Error> {
+                $crate::ids::parsed(text)
+            }
+        }
+    };
+}
+
+pub(crate) use checked_text;
+
 /// Reads the one spelling of a UUIDv7 that Stepgate writes: hyphenated, lower case.
 fn lower_case_uuid_v7(text: &str) -> Result<Uuid, InvalidId> {
     let invalid = || InvalidId::new(text, "a UUIDv7 in lower case with hyphens");
@@ -158,6 +207,8 @@ impl ArtifactId {
 #[schemars(inline)]
 pub struct IdPrefix(String);
 
+checked_text!(IdPrefix, 0);
+
 impl IdPrefix {
     /// Shortest beginning. A UUIDv7 begins with its time, so a shorter one would fit every id of an hour.
     pub const CHARS_MIN: usize = 8;
@@ -171,28 +222,9 @@ impl IdPrefix {
         }
     }
 
-    /// The text itself, in lower case.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// Whether an id begins with it.
     pub fn fits(&self, id: &impl ToString) -> bool {
         id.to_string().starts_with(&self.0)
-    }
-}
-
-impl FromStr for IdPrefix {
-    type Err = InvalidId;
-
-    fn from_str(text: &str) -> Result<Self, InvalidId> {
-        Self::parse(text)
-    }
-}
-
-impl<'de> Deserialize<'de> for IdPrefix {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        parsed(deserializer)
     }
 }
 
@@ -225,12 +257,11 @@ impl From<Uuid> for ProposalId {
 }
 
 /// Who acts: an agent or an operator, as authenticated.
-#[derive(
-    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, JsonSchema)]
 #[schemars(inline)]
 pub struct PrincipalId(String);
+
+checked_text!(PrincipalId, 0);
 
 impl PrincipalId {
     /// Longest name of a principal.
@@ -255,31 +286,6 @@ impl PrincipalId {
         }
         Ok(Self(text.to_owned()))
     }
-
-    /// The name itself.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for PrincipalId {
-    type Error = InvalidId;
-
-    fn try_from(text: String) -> Result<Self, InvalidId> {
-        Self::parse(&text)
-    }
-}
-
-impl From<PrincipalId> for String {
-    fn from(id: PrincipalId) -> Self {
-        id.0
-    }
-}
-
-impl fmt::Display for PrincipalId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 /// `PRINCIPAL_ID/PROPOSAL_ID` (decision 7). Another principal's equal id is another key.
@@ -290,6 +296,8 @@ impl fmt::Display for PrincipalId {
 #[schemars(inline)]
 pub struct IdempotencyKey(String);
 
+shown_text!(IdempotencyKey, 0);
+
 impl IdempotencyKey {
     /// The key under which this principal's proposal acts at most once.
     pub fn of(principal: &PrincipalId, proposal: &ProposalId) -> Self {
@@ -299,17 +307,6 @@ impl IdempotencyKey {
     /// A key that a store or a bundle holds.
     pub fn from_stored(text: String) -> Self {
         Self(text)
-    }
-
-    /// The key itself.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for IdempotencyKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -41,13 +41,7 @@ spelled! {
 impl StateCode {
     /// Whether the code means that a journal ends elsewhere than its writer expected.
     pub(crate) fn is_about_the_tail(self) -> bool {
-        match self {
-            Self::SequenceGap | Self::ChecksumMismatch => true,
-            Self::InvalidTransition
-            | Self::RecoveryFailed
-            | Self::LockAcquireFailed
-            | Self::ConcurrentExecution => false,
-        }
+        matches!(self, Self::SequenceGap | Self::ChecksumMismatch)
     }
 }
 
@@ -170,8 +164,7 @@ impl Journal {
         let sealed = artifact.seal();
         let entry = Entry::after(&self.tail, self.run_id, to_state, &sealed, tool_call_id, key);
         self.tail = self.tail.accept_hashed(&entry)?;
-        let Sealed { kind, id, digest, ts, .. } = sealed;
-        let reference = Reference { kind, id, digest, ts };
+        let reference = entry.reference();
         self.references.push(reference);
         self.pending.push(Appended { entry, artifact: sealed });
         Ok(reference)

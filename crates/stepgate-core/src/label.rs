@@ -3,22 +3,20 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::ids::{ArtifactId, InvalidId, SessionId};
+use crate::ids::{ArtifactId, InvalidId, SessionId, checked_text};
 use crate::result_pointer::ResultPointer;
 
 /// A word that policies can ask for.
-#[derive(
-    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, JsonSchema)]
 #[schemars(inline)]
 pub struct Label(String);
+
+checked_text!(Label, 0);
 
 impl Label {
     /// Longest label.
@@ -55,39 +53,6 @@ impl Label {
                 "a label: a lower-case letter, then at most 31 lower-case letters, digits, `_` or `-`",
             )),
         }
-    }
-
-    /// The word itself.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for Label {
-    type Error = InvalidId;
-
-    fn try_from(text: String) -> Result<Self, InvalidId> {
-        Self::parse(&text)
-    }
-}
-
-impl FromStr for Label {
-    type Err = InvalidId;
-
-    fn from_str(text: &str) -> Result<Self, InvalidId> {
-        Self::parse(text)
-    }
-}
-
-impl From<Label> for String {
-    fn from(label: Label) -> Self {
-        label.0
-    }
-}
-
-impl fmt::Display for Label {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

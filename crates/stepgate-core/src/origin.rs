@@ -9,13 +9,10 @@ mod spelling;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-use crate::ids::InvalidId;
+use crate::ids::{InvalidId, checked_text};
 use crate::json::Value;
 
 pub(crate) use addresses::addresses_in;
@@ -23,12 +20,11 @@ pub(crate) use spelling::{RequestText, Spelled};
 
 /// Where a value comes from. Some origins include others, so that "each recipient is one that the user or a
 /// directory names" can be said of a list whose elements come from both.
-#[derive(
-    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, JsonSchema)]
 #[schemars(inline)]
 pub struct Origin(String);
+
+checked_text!(Origin, 0);
 
 impl Origin {
     /// It stands in what the user asked for.
@@ -81,11 +77,6 @@ impl Origin {
             )),
         }
     }
-
-    /// The text itself.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 /// Whether a directory can have this name.
@@ -93,34 +84,6 @@ pub fn is_directory_name(text: &str) -> bool {
     let is_of_name =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
     (1..=32).contains(&text.len()) && text.bytes().all(is_of_name)
-}
-
-impl TryFrom<String> for Origin {
-    type Error = InvalidId;
-
-    fn try_from(text: String) -> Result<Self, InvalidId> {
-        Self::parse(&text)
-    }
-}
-
-impl FromStr for Origin {
-    type Err = InvalidId;
-
-    fn from_str(text: &str) -> Result<Self, InvalidId> {
-        Self::parse(text)
-    }
-}
-
-impl From<Origin> for String {
-    fn from(origin: Origin) -> Self {
-        origin.0
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 /// The operator's lists of values, by name.

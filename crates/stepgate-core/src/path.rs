@@ -1,7 +1,7 @@
 //! Paths beneath `/sandbox/`, checked as text (decision 9). The executor checks what depends on the file
 //! system, at the moment of use.
 
-use std::fmt;
+use crate::ids::shown_text;
 
 /// What every path begins with.
 pub const ROOT: &str = "/sandbox/";
@@ -55,6 +55,8 @@ pub enum InvalidPath {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SandboxPath(String);
 
+shown_text!(SandboxPath, 0);
+
 impl SandboxPath {
     /// A file's path.
     pub fn file(text: &str) -> Result<Self, InvalidPath> {
@@ -105,11 +107,6 @@ impl SandboxPath {
         Ok((Self(format!("{ROOT}{names}")), has_slash))
     }
 
-    /// The whole path.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// The path relative to the sandbox; empty for the sandbox itself.
     pub fn beneath(&self) -> &str {
         self.0.strip_prefix(ROOT).unwrap_or_default()
@@ -143,12 +140,6 @@ fn is_reserved(component: &str) -> bool {
             .strip_prefix("COM")
             .or_else(|| stem.strip_prefix("LPT"))
             .is_some_and(|port| matches!(port.as_bytes(), [b'1'..=b'9'])),
-    }
-}
-
-impl fmt::Display for SandboxPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

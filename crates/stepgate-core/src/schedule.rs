@@ -58,13 +58,9 @@ impl Window {
     fn is_open_at(&self, now: jiff::Timestamp) -> bool {
         let local = self.zone.to_datetime(now);
         self.days.contains(&local.weekday())
-            && self.hours.iter().any(|hours| hours.has(local.time()))
-    }
-}
-
-impl Hours {
-    fn has(&self, time: Time) -> bool {
-        self.from <= time && self.until.is_none_or(|until| time < until)
+            && self.hours.iter().any(|Hours { from, until }| {
+                *from <= local.time() && until.is_none_or(|until| local.time() < until)
+            })
     }
 }
 

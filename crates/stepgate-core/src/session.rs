@@ -94,7 +94,8 @@ pub enum LinkKind {
 }
 
 /// A link of a session's chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Link {
     /// Its number, from 1, without gaps.
     pub number: u64,

@@ -2,15 +2,14 @@
 //! whether a call was done.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 
 use crate::action::{CORE_SERVER, InvalidArgs};
 use crate::digest::Digest;
-use crate::ids::InvalidId;
+use crate::ids::{InvalidId, checked_text};
 use crate::journal::artifact::{Guarantee, RiskLevel, ToolClass};
 use crate::json::{Map, Value};
 use crate::label::Flow;
@@ -22,6 +21,8 @@ pub struct ToolName {
     text: String,
     dot: usize,
 }
+
+checked_text!(ToolName, text);
 
 impl ToolName {
     /// Longest name.
@@ -58,11 +59,6 @@ impl ToolName {
     pub fn tool(&self) -> &str {
         self.text.get(self.dot + 1..).unwrap_or_default()
     }
-
-    /// The whole name, as a proposal spells it.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
 }
 
 /// Whether a server can have this name: it must not be confused with the core, and must not contain a dot.
@@ -76,32 +72,6 @@ pub fn is_server_name(name: &str) -> bool {
 /// Whether a tool's name is one that no configuration can enable, in upper or lower case (decision 5).
 fn starts_processes(tool: &str) -> bool {
     ["run_command", "spawn_process"].iter().any(|name| tool.eq_ignore_ascii_case(name))
-}
-
-impl fmt::Display for ToolName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl FromStr for ToolName {
-    type Err = InvalidId;
-
-    fn from_str(text: &str) -> Result<Self, InvalidId> {
-        Self::parse(text)
-    }
-}
-
-impl Serialize for ToolName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
-    }
-}
-
-impl<'de> Deserialize<'de> for ToolName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
-    }
 }
 
 spelled! {

@@ -75,14 +75,9 @@ fn execution(detail: Option<&str>) -> Option<ExecutionFailure> {
     ExecutionFailure::parse(detail?.split(':').next()?)
 }
 
-/// The text after the failure code.
-fn after_code(detail: Option<&str>) -> Option<&str> {
-    detail?.split_once(": ").map(|(_, rest)| rest)
-}
-
 /// What the caller may see of the reason, for a call that failed in execution.
 fn reason_of_execution(failure: ExecutionFailure, detail: Option<&str>) -> Option<String> {
-    let said = after_code(detail);
+    let said = detail.and_then(|detail| detail.split_once(": ")).map(|(_code, said)| said);
     match failure {
         ExecutionFailure::Timeout => {
             let said = said.unwrap_or("no answer in time");
@@ -122,6 +117,7 @@ fn reason_of_refusal(code: &str, detail: Option<&str>, known: Known) -> Option<S
 }
 
 fn advice_after_refusal(code: &str, detail: Option<&str>) -> &'static str {
+    let is_on_all = |limit: &str| limit.starts_with("limits.approvals_open_total_max");
     match code {
         "PAYLOAD_TOO_LARGE" => "Nothing was done: send less in one call.",
         "IDEMPOTENCY_CONFLICT" => {
@@ -144,7 +140,7 @@ fn advice_after_refusal(code: &str, detail: Option<&str>) -> &'static str {
             "Nothing was done. Do not try again: the same call is refused again. Tell your user if \
              you cannot go on without it."
         }
-        "APPROVAL_DENIED" if too_many_open(detail).is_some_and(is_of_all) => {
+        "APPROVAL_DENIED" if too_many_open(detail).is_some_and(is_on_all) => {
             "Nothing was done, and no person was asked: too many calls wait for people already. Call again \
              later."
         }
@@ -167,35 +163,13 @@ fn too_many_open(detail: Option<&str>) -> Option<&str> {
     detail?.strip_prefix("TOO_MANY_OPEN: ")
 }
 
-/// Whether the limit is on the open approvals of all principals.
-fn is_of_all(limit: &str) -> bool {
-    limit.starts_with("limits.approvals_open_total_max")
-}
-
 fn advice_after_execution(failure: ExecutionFailure, is_in_doubt: bool) -> &'static str {
-    match (is_in_doubt, failure) {
+    match (is_in_doubt, failure.may_pass()) {
         (true, _) => {
             "It may have been done all the same, wholly or in part: look before you call again."
         }
-        (false, ExecutionFailure::Unavailable | ExecutionFailure::Timeout) => {
-            "Nothing was done: call again later."
-        }
-        (
-            false,
-            ExecutionFailure::ToolFailed
-            | ExecutionFailure::OutputInvalid
-            | ExecutionFailure::FileNotFound
-            | ExecutionFailure::PathNotFound
-            | ExecutionFailure::NotAFile
-            | ExecutionFailure::NotADirectory
-            | ExecutionFailure::AlreadyExists
-            | ExecutionFailure::InvalidUtf8
-            | ExecutionFailure::FileTooLarge
-            | ExecutionFailure::TooManyEntries
-            | ExecutionFailure::PermissionDenied
-            | ExecutionFailure::StorageFull
-            | ExecutionFailure::Io,
-        ) => "It was not done: the same call fails again unless something changes.",
+        (false, true) => "Nothing was done: call again later.",
+        (false, false) => "It was not done: the same call fails again unless something changes.",
     }
 }
 

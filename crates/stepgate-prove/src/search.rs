@@ -1,9 +1,10 @@
 //! One question: the solver looks for a call, and the engine confirms it.
 
+use cedar_policy_symcc::Env;
 use stepgate_policy::symbolic::{Example, Expr, Scene};
 
 use crate::limits::EXAMPLES_MAX;
-use crate::solver::{Found, Solver, SolverError};
+use crate::solver::{Solver, SolverError};
 
 /// Puts questions to a solver.
 pub struct Prover {
@@ -39,7 +40,7 @@ impl Prover {
         &mut self,
         scene: &Scene<'_, '_>,
         wanted: &Expr,
-    ) -> Result<Option<Found>, SolverError> {
+    ) -> Result<Option<Env>, SolverError> {
         let question = scene.question(wanted).map_err(SolverError::Unsupported)?;
         self.solver.find(&question).await
     }
@@ -70,7 +71,7 @@ impl Prover {
         let mut last = "no example could be made of what the solver found".to_owned();
         let mut others = vec![wanted.clone()];
         for _ in 0..EXAMPLES_MAX {
-            let Some(Found { request, entities }) = found.pop() else { break };
+            let Some(Env { request, entities }) = found.pop() else { break };
             let examples = scene.examples(&request, &entities, wanted);
             others.extend(examples.iter().flatten().next().and_then(|it| scene.another(it)));
             for example in examples.unwrap_or_else(|error| {

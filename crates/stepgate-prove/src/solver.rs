@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use cedar_policy::{Entities, Policy, Request, RequestEnv, Schema};
+use cedar_policy::{Policy, RequestEnv, Schema};
 use cedar_policy_symcc::err::Error as SymccError;
 use cedar_policy_symcc::solver::LocalSolver;
 use cedar_policy_symcc::{CedarSymCompiler, CompiledPolicy, Env};
@@ -69,12 +69,6 @@ impl SolverError {
     }
 }
 
-/// A request that was asked for.
-pub(crate) struct Found {
-    pub(crate) request: Request,
-    pub(crate) entities: Entities,
-}
-
 /// A solver that runs, or will run when it is asked.
 pub struct Solver {
     settings: SolverSettings,
@@ -111,14 +105,13 @@ impl Solver {
     }
 
     /// A request that the policy of a question matches; none where there is none.
-    pub(crate) async fn find(&mut self, question: &Question) -> Result<Option<Found>, SolverError> {
+    pub(crate) async fn find(&mut self, question: &Question) -> Result<Option<Env>, SolverError> {
         let compiled = compiled(question)?;
         let limit = self.settings.timeout;
         let running = self.running()?;
         let answer = timeout(limit, running.check_never_matches_with_counterexample_opt(&compiled));
         let answer = answer.await;
-        let found = self.taken(answer)?;
-        Ok(found.map(|Env { request, entities }| Found { request, entities }))
+        self.taken(answer)
     }
 
     /// Whether the policy of a question is evaluated without an error for every request.

@@ -2,16 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::approval::{Approval, ApprovalStatus, Resolution, StoredContext};
+use crate::approval::Approval;
 use crate::archived::BindingObject;
 use crate::bundle::Bundle;
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
-use crate::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
+use crate::ids::{ArtifactId, RunId, SessionId};
 use crate::journal::{Checkpoint, StateError};
 use crate::json::{Value, canonical, strict};
 use crate::ports::{Dossier, LinkedEvent};
-use crate::record::Record;
 use crate::session::Link;
 use crate::time::Timestamp;
 
@@ -39,20 +38,12 @@ struct Footer {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
-    approval: Option<ApprovalObject>,
+    approval: Option<Approval>,
     binding: Option<BindingObject>,
     bundle: Bundle,
     checkpoints: Vec<Checkpoint>,
     events: Vec<EventObject>,
-    open_link: Option<LinkObject>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LinkObject {
-    digest: Digest,
-    number: u64,
-    prev: Digest,
+    open_link: Option<Link>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -60,7 +51,7 @@ struct LinkObject {
 struct EventObject {
     event_id: ArtifactId,
     event_type: EventType,
-    link: Option<LinkObject>,
+    link: Option<Link>,
     #[serde(deserialize_with = "strict::value")]
     payload: Value,
     /// Files that were written before this was kept have none.
@@ -72,44 +63,13 @@ struct EventObject {
     ts: Timestamp,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ApprovalObject {
-    approval_context_json: String,
-    approval_id: ApprovalId,
-    resolution: Option<ResolutionObject>,
-    status: ApprovalStatus,
-    tool_run_id: RunId,
-    ts_requested: Timestamp,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ResolutionObject {
-    approver_id: Option<PrincipalId>,
-    note: Option<String>,
-    ts_resolved: Timestamp,
-}
-
-impl LinkObject {
-    fn of(link: Link) -> Self {
-        let Link { number, prev, digest } = link;
-        Self { digest, number, prev }
-    }
-
-    fn read(self) -> Link {
-        let Self { digest, number, prev } = self;
-        Link { number, prev, digest }
-    }
-}
-
 impl EventObject {
     fn of(linked: &LinkedEvent) -> Self {
         let event = linked.event.clone();
         Self {
             event_id: event.event_id,
             event_type: event.event_type,
-            link: linked.link.map(LinkObject::of),
+            link: linked.link,
             payload: event.payload,
             position: Some(linked.position).filter(|position| *position > 0),
             run_id: event.run_id,
@@ -130,68 +90,31 @@ impl EventObject {
             ts: self.ts,
         };
         let position = self.position.unwrap_or_default();
-        LinkedEvent { position, event, link: self.link.map(LinkObject::read) }
-    }
-}
-
-impl ApprovalObject {
-    fn of(approval: &Approval) -> Self {
-        let resolution = approval.resolution.clone().map(|resolution| {
-            let Resolution { approver_id, note, ts_resolved } = resolution;
-            ResolutionObject { approver_id, note, ts_resolved }
-        });
-        Self {
-            approval_context_json: approval.context.text().to_owned(),
-            approval_id: approval.approval_id,
-            resolution,
-            status: approval.status,
-            tool_run_id: approval.tool_run_id,
-            ts_requested: approval.ts_requested,
-        }
-    }
-
-    fn read(self) -> Approval {
-        let resolution = self.resolution.map(|resolution| {
-            let ResolutionObject { approver_id, note, ts_resolved } = resolution;
-            Resolution { approver_id, note, ts_resolved }
-        });
-        Approval {
-            context: StoredContext::stored(self.approval_context_json),
-            approval_id: self.approval_id,
-            resolution,
-            status: self.status,
-            tool_run_id: self.tool_run_id,
-            ts_requested: self.ts_requested,
-        }
+        LinkedEvent { position, event, link: self.link }
     }
 }
 
 impl Line {
     fn of(dossier: &Dossier) -> Result<Self, StateError> {
         Ok(Self {
-            approval: dossier.approval.as_ref().map(ApprovalObject::of),
+            approval: dossier.approval.clone(),
             binding: dossier.binding.as_ref().map(BindingObject::of),
             bundle: Bundle::of(dossier)?,
             checkpoints: dossier.checkpoints.clone(),
             events: dossier.events.iter().map(EventObject::of).collect(),
-            open_link: dossier.open_link.map(LinkObject::of),
+            open_link: dossier.open_link,
         })
     }
 
     fn read(self) -> Result<Dossier, StateError> {
         let (run, entries) = self.bundle.rows()?;
-        let record = self.bundle.record.map(|it| {
-            let ending = run.ending.clone().unwrap_or_default();
-            let link = Link { number: it.link_number, prev: it.link_prev, digest: it.link_digest };
-            let sealed = Record::seal(&it.body, ending);
-            (Record { digest: it.digest, status: run.status, ..sealed }, link)
-        });
+        let record = self.bundle.record.map(|record| record.stored(&run));
         Ok(Dossier {
             run,
             entries,
-            open_link: self.open_link.map(LinkObject::read),
+            open_link: self.open_link,
             checkpoints: self.checkpoints,
-            approval: self.approval.map(ApprovalObject::read),
+            approval: self.approval,
             binding: self.binding.map(BindingObject::read),
             events: self.events.into_iter().map(EventObject::read).collect(),
             sealed: None,

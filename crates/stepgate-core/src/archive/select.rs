@@ -47,17 +47,14 @@ pub struct Retention {
 
 impl Retention {
     fn days(&self, status: Status, tool: Option<&str>) -> Option<u32> {
-        let of_tool = tool.and_then(|tool| self.tool_days.get(tool)).copied();
-        match status {
-            Status::Ok | Status::Error | Status::Timeout | Status::Denied if of_tool.is_some() => {
-                of_tool
-            }
+        let of_status = match status {
             Status::Ok => self.ok_days,
             Status::Error => self.error_days,
             Status::Timeout => self.timeout_days,
             Status::Denied => self.denied_days,
-            Status::Started | Status::ApprovalRequired | Status::Approved => None,
-        }
+            Status::Started | Status::ApprovalRequired | Status::Approved => return None,
+        };
+        tool.and_then(|tool| self.tool_days.get(tool)).copied().or(of_status)
     }
 
     /// The fewest days that any run stays; none where every run stays for ever.
@@ -86,10 +83,7 @@ impl Age<'_> {
     fn cutoff(self, status: Status, tool: Option<&str>, now: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Before(before) => status.is_final().then_some(before),
-            Self::Kept(retention) => {
-                let days = retention.days(status, tool)?;
-                Some(days_before(now, days).min(settled_by(now)))
-            }
+            Self::Kept(retention) => Some(kept_from(now, retention.days(status, tool)?)),
         }
     }
 
@@ -104,20 +98,15 @@ impl Age<'_> {
     fn latest_cutoff(self, now: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Before(before) => Some(before),
-            Self::Kept(retention) => {
-                Some(days_before(now, retention.least_days()?).min(settled_by(now)))
-            }
+            Self::Kept(retention) => Some(kept_from(now, retention.least_days()?)),
         }
     }
 }
 
-fn settled_by(now: Timestamp) -> Timestamp {
-    Timestamp::from_millisecond(now.as_millisecond().saturating_sub(SETTLE_MS))
-}
-
-fn days_before(now: Timestamp, days: u32) -> Timestamp {
-    let ms = i64::from(days) * 24 * 60 * 60 * 1000;
-    Timestamp::from_millisecond(now.as_millisecond().saturating_sub(ms))
+/// When the runs ended that stay for so many days.
+fn kept_from(now: Timestamp, days: u32) -> Timestamp {
+    let kept_ms = (i64::from(days) * 24 * 60 * 60 * 1000).max(SETTLE_MS);
+    Timestamp::from_millisecond(now.as_millisecond().saturating_sub(kept_ms))
 }
 
 /// Why runs that are old enough stay.

@@ -123,24 +123,18 @@ impl ExecutionState {
 
     /// The state of a journal with this tail; none before genesis.
     pub fn of(trace_id: RunId, plan_id: SessionId, tail: &Tail) -> Option<Self> {
-        let covered = serde_json::json!({
-            "current_state": tail.state?,
-            "last_entry_digest": tail.entry_digest,
-            "last_sequence_number": tail.sequence_number,
-            "plan_id": plan_id,
-            "schema_id": Self::SCHEMA_ID,
-            "schema_version": Self::SCHEMA_VERSION,
-            "trace_id": trace_id,
-        });
-        Some(Self {
+        let state = Self {
             current_state: tail.state?,
             last_entry_digest: tail.entry_digest,
             last_sequence_number: tail.sequence_number,
             plan_id,
             schema_id: Self::SCHEMA_ID.into(),
             schema_version: Self::SCHEMA_VERSION.into(),
-            state_digest: Digest::of(&covered),
+            state_digest: Digest::ZERO,
             trace_id,
-        })
+        };
+        let mut covered = serde_json::to_value(&state).ok()?;
+        covered.as_object_mut()?.remove("state_digest");
+        Some(Self { state_digest: Digest::of(&covered), ..state })
     }
 }

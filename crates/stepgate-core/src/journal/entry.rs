@@ -11,7 +11,7 @@ use crate::machine::{self, Move, State};
 use crate::time::Timestamp;
 
 use super::artifact::{Artifact, Kind, Sealed};
-use super::{StateCode, StateError};
+use super::{Reference, StateCode, StateError};
 
 /// An entry with the artifact that it is about: one row, one commit (I7).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,21 +59,27 @@ pub struct Entry {
 
 /// The fields that the entry digest covers, in canonical order.
 #[derive(Serialize)]
-struct Covered<'a> {
+#[serde(remote = "Entry")]
+struct Fields {
     artifact_digest: Digest,
     artifact_id: ArtifactId,
     artifact_type: Kind,
+    #[serde(skip)]
+    entry_digest: Digest,
     from_state: State,
-    idempotency_key: Option<&'a IdempotencyKey>,
+    idempotency_key: Option<IdempotencyKey>,
     prev_entry_digest: Digest,
-    schema_id: &'a str,
-    schema_version: &'a str,
+    schema_id: Cow<'static, str>,
+    schema_version: Cow<'static, str>,
     sequence_number: u64,
     to_state: State,
     tool_call_id: Option<ArtifactId>,
     trace_id: RunId,
     ts: Timestamp,
 }
+
+#[derive(Serialize)]
+struct Covered<'a>(#[serde(serialize_with = "Fields::serialize")] &'a Entry);
 
 impl Entry {
     /// The schema of an entry.
@@ -110,6 +116,12 @@ impl Entry {
         entry
     }
 
+    /// How another artifact names that of this entry.
+    pub(super) fn reference(&self) -> Reference {
+        let Self { artifact_type: kind, artifact_id: id, artifact_digest: digest, ts, .. } = *self;
+        Reference { kind, id, digest, ts }
+    }
+
     /// Whether the digest is that of the other fields.
     pub fn has_its_digest(&self) -> bool {
         self.entry_digest == self.recomputed_digest()
@@ -124,21 +136,7 @@ impl Entry {
 
     /// The digest that follows from the other fields.
     pub fn recomputed_digest(&self) -> Digest {
-        Digest::of(&Covered {
-            artifact_digest: self.artifact_digest,
-            artifact_id: self.artifact_id,
-            artifact_type: self.artifact_type,
-            from_state: self.from_state,
-            idempotency_key: self.idempotency_key.as_ref(),
-            prev_entry_digest: self.prev_entry_digest,
-            schema_id: &self.schema_id,
-            schema_version: &self.schema_version,
-            sequence_number: self.sequence_number,
-            to_state: self.to_state,
-            tool_call_id: self.tool_call_id,
-            trace_id: self.trace_id,
-            ts: self.ts,
-        })
+        Digest::of(&Covered(self))
     }
 }
 

@@ -55,12 +55,7 @@ pub fn replay(entries: &[Appended]) -> Result<Replayed, StateError> {
             return Err(StateError::checksum("an effect under another key than its call"));
         }
         called_under = entry.idempotency_key.as_ref();
-        replayed.references.push(Reference {
-            kind: entry.artifact_type,
-            id: entry.artifact_id,
-            digest: entry.artifact_digest,
-            ts: entry.ts,
-        });
+        replayed.references.push(entry.reference());
         replayed.tails.push((replayed.tail, entry.ts));
         match artifact {
             Artifact::ActionRequest(request) => replayed.request = Some(request),
@@ -99,13 +94,14 @@ impl Replayed {
             .ok()
             .and_then(|number| number.checked_sub(1))
             .and_then(|index| self.tails.get(index));
-        let state = &checkpoint.checkpoint_state;
-        let is_ours = self.place == Some((state.trace_id, state.plan_id));
-        match tail {
+        let expected = tail.zip(self.place).and_then(|((tail, ts), (trace_id, plan_id))| {
+            Checkpoint::of(trace_id, plan_id, tail, *ts)
+        });
+        match expected {
+            Some(expected) if expected == *checkpoint => Ok(()),
             _ if !checkpoint.is_sound() => {
                 Err(StateError::checksum(format!("checkpoint {number} has another digest")))
             }
-            Some((tail, ts)) if is_ours && checkpoint.fixes(tail) && checkpoint.ts == *ts => Ok(()),
             Some(_) => {
                 Err(StateError::checksum(format!("checkpoint {number} fixes another journal")))
             }

@@ -10,6 +10,8 @@ use std::fmt;
 use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::spelled::spelled;
+
 /// The deepest nesting that any limit may allow: below the parser's own guard of 128.
 pub const DEPTH_MAX: usize = 120;
 
@@ -22,30 +24,24 @@ pub enum Integers {
     Any,
 }
 
-/// Why a text is not strict JSON; the name goes into the record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// Two members of one object have the same name.
-    #[error("DUPLICATE_KEY")]
-    DuplicateKey,
-    /// Nested deeper than the limit.
-    #[error("TOO_DEEP")]
-    TooDeep,
-    /// A number that cannot be held, or an integer that cannot be held exactly.
-    #[error("NUMBER_RANGE")]
-    NumberRange,
-    /// The bytes are not UTF-8.
-    #[error("INVALID_UTF8")]
-    InvalidUtf8,
-    /// Anything else that the grammar does not allow.
-    #[error("SYNTAX")]
-    Syntax,
-}
-
-impl Refusal {
-    /// Every refusal.
-    pub const ALL: [Self; 5] =
-        [Self::DuplicateKey, Self::TooDeep, Self::NumberRange, Self::InvalidUtf8, Self::Syntax];
+spelled! {
+    /// Why a text is not strict JSON; the name goes into the record.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+    #[error("{}", self.as_str())]
+    pub enum Refusal {
+        /// Two members of one object have the same name.
+        DuplicateKey = "DUPLICATE_KEY",
+        /// Nested deeper than the limit.
+        TooDeep = "TOO_DEEP",
+        /// A number that cannot be held, or an integer that cannot be held exactly.
+        NumberRange = "NUMBER_RANGE",
+        /// The bytes are not UTF-8.
+        InvalidUtf8 = "INVALID_UTF8",
+        /// Anything else that the grammar does not allow.
+        Syntax = "SYNTAX",
+    }
+    /// The name in the record.
+    fn as_str
 }
 
 /// Reads one JSON text, all of it and nothing after it.

@@ -65,16 +65,12 @@ impl Walk {
                 }
             }
         }
-        let gone: Vec<RunId> = match stored.is_empty() {
-            true => Vec::new(),
-            false => {
-                let erased = self.readable("events", erased(store).await)?.unwrap_or_default();
-                stored.difference(&erased).copied().collect()
+        if !stored.is_empty() {
+            let erased = self.readable("events", erased(store).await)?.unwrap_or_default();
+            for run_id in stored.difference(&erased) {
+                let what = "they are gone, and no event says that they were erased";
+                self.erasable_problem(*run_id, what);
             }
-        };
-        for run_id in gone {
-            let what = "they are gone, and no event says that they were erased";
-            self.erasable_problem(run_id, what);
         }
         Ok(())
     }

@@ -585,19 +585,7 @@ fn lowered(asked: &Invocation, cap: &Value) -> Option<Invocation> {
 
 /// Whether a step got so far that its proposal was parsed.
 fn was_parsed(body: &RecordBody) -> bool {
-    match body.phase_failed_at {
-        Some(Phase::Receive | Phase::Parse) => false,
-        None
-        | Some(
-            Phase::ValidateSchema
-            | Phase::ValidateAction
-            | Phase::ValidateArgs
-            | Phase::Authorize
-            | Phase::Execute
-            | Phase::Record
-            | Phase::Respond,
-        ) => true,
-    }
+    body.phase_failed_at.is_none_or(|phase| phase > Phase::Parse)
 }
 
 /// Whether a record may have this summary of a value: equal, except that long strings are a length and a

@@ -122,7 +122,7 @@ impl House {
     async fn labels(&self, session: usize) -> Vec<String> {
         let carrier = Carrier::Session(self.sessions[session]);
         let labels = labels::of(self.gate(), &carrier).await.unwrap();
-        labels.into_iter().map(String::from).collect()
+        labels.into_iter().map(|label| label.to_string()).collect()
     }
 
     async fn verified(&self) {
