@@ -35,8 +35,8 @@ pub use deciding::{
     Prospect,
 };
 pub use storing::{
-    Alone, Approvals, Archives, Audits, Budgets, Cursors, Erasables, Events, Journals, Locks,
-    Nodes, Runs, Sessions, Store, Writes,
+    Alone, Approvals, Archives, Audits, Budgets, Cursors, Erasables, Events, Locks, Nodes, Runs,
+    Sessions, Store, Writes,
 };
 
 /// Clock and random ids, and who is asking.

@@ -109,12 +109,6 @@ impl Chunk {
     pub(crate) fn open_link(&self) -> Option<Link> {
         self.entries.first().and_then(|(_, link)| *link)
     }
-
-    /// The entries after a sequence number.
-    pub(crate) fn entries_after(self, number: u64) -> Vec<Appended> {
-        let entries = self.entries.into_iter().map(|(appended, _)| appended);
-        entries.filter(|appended| appended.entry.sequence_number > number).collect()
-    }
 }
 
 /// The parts of a chunk, unpacked and not yet parsed.

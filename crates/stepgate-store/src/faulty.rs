@@ -11,13 +11,11 @@ use stepgate_core::decimal::Decimal;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     Alone, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts,
     Cursor, Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables, EraseCommit,
-    EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
-    RunQuery, Runs, SessionQuery, Sessions, StepCommit, Store, StoreError, TurnQuery, Unfinished,
-    Writes,
+    EventQuery, Events, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery,
+    Runs, SessionQuery, Sessions, StepCommit, Store, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -224,12 +222,6 @@ forward_while_alive!(Locks {
     may_dispatch(trace_id: RunId) -> ();
 });
 
-forward_while_alive!(Journals {
-    load_state(trace_id: RunId) -> Option<ExecutionState>;
-    list_log_entries(trace_id: RunId, after_seq: u64) -> Vec<Appended>;
-    load_latest_checkpoint(trace_id: RunId) -> Option<Checkpoint>;
-});
-
 forward_while_alive!(Runs {
     binding(key: &IdempotencyKey) -> Option<Binding>;
     dossier(run_id: RunId) -> Option<Dossier>;
@@ -266,7 +258,7 @@ forward_while_alive!(Events {
     last_position() -> u64;
     last_loose_position() -> u64;
     committed_loose_position() -> Option<u64>;
-    loose_page(after: u64, limit: usize) -> Vec<(u64, LinkedEvent)>;
+    loose_page(after: u64, limit: usize) -> Vec<LinkedEvent>;
 });
 
 forward_while_alive!(Cursors {

@@ -14,13 +14,12 @@ use stepgate_core::decimal::Decimal;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::lock::locked;
 use stepgate_core::ports::{
     Alone, Announce, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets,
     Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables, EraseCommit,
-    EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
-    RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
+    EventQuery, Events, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery,
+    Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -128,25 +127,6 @@ impl Locks for MemoryStore {
 
     async fn may_dispatch(&self, _: RunId) -> Result<()> {
         Ok(())
-    }
-}
-
-#[async_trait]
-impl Journals for MemoryStore {
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>> {
-        Ok(self.rows().state(trace_id))
-    }
-
-    async fn list_log_entries(&self, trace_id: RunId, after_seq: u64) -> Result<Vec<Appended>> {
-        let dossier = self.dossier(trace_id).await?;
-        let entries = dossier.map_or_else(Vec::new, |dossier| dossier.entries);
-        let is_after = |appended: &Appended| appended.entry.sequence_number > after_seq;
-        Ok(entries.into_iter().filter(is_after).collect())
-    }
-
-    async fn load_latest_checkpoint(&self, trace_id: RunId) -> Result<Option<Checkpoint>> {
-        let dossier = self.dossier(trace_id).await?;
-        Ok(dossier.and_then(|dossier| dossier.checkpoints.into_iter().next_back()))
     }
 }
 
@@ -277,16 +257,17 @@ impl Events for MemoryStore {
     }
 
     async fn last_loose_position(&self) -> Result<u64> {
-        Ok(self.rows().loose.last().map_or(0, |(position, _)| *position))
+        Ok(self.rows().loose.last().map_or(0, |linked| linked.position))
     }
 
     async fn committed_loose_position(&self) -> Result<Option<u64>> {
         self.last_loose_position().await.map(Some)
     }
 
-    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<(u64, LinkedEvent)>> {
-        let is_later = |(position, _): &&(u64, LinkedEvent)| *position > after;
-        Ok(self.rows().loose.iter().filter(is_later).take(limit).cloned().collect())
+    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<LinkedEvent>> {
+        let rows = self.rows();
+        let later = rows.loose.iter().filter(|linked| linked.position > after);
+        Ok(later.take(limit).cloned().collect())
     }
 }
 

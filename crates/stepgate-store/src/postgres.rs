@@ -36,13 +36,13 @@ use stepgate_core::digest::Digest;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateError};
+use stepgate_core::journal::StateError;
 use stepgate_core::ports::{
     Announce, Announcement, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits,
     Budgets, Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables,
-    EraseCommit, EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, Node, Nodes,
-    PlacedEvent, Recollection, RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError,
-    TurnQuery, Unfinished, Unreached, Writes,
+    EraseCommit, EventQuery, Events, KeptRun, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent,
+    Recollection, RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery,
+    Unfinished, Unreached, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -59,7 +59,7 @@ pub use roofline::{Scratch, Script};
 
 use crate::Result;
 use crate::announcer::Announcer;
-use crate::chunk::{self, Chunk};
+use crate::chunk;
 use crate::locks::TraceLocks;
 use crate::payload_keys::PayloadKeys;
 use crate::plan::{Step, Write};
@@ -267,24 +267,6 @@ impl Locks for PostgresStore {
 }
 
 #[async_trait]
-impl Journals for PostgresStore {
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>> {
-        let trace = self.readers.one(read::trace(trace_id)).await?;
-        Ok(trace.and_then(|trace| ExecutionState::of(trace_id, trace.session_id, &trace.tail)))
-    }
-
-    async fn list_log_entries(&self, trace_id: RunId, after_seq: u64) -> Result<Vec<Appended>> {
-        let chunks = self.readers.all(select::chunks(trace_id)).await?;
-        Ok(Chunk::joined(chunks).entries_after(after_seq))
-    }
-
-    async fn load_latest_checkpoint(&self, trace_id: RunId) -> Result<Option<Checkpoint>> {
-        let chunks = self.readers.all(select::chunks(trace_id)).await?;
-        Ok(Chunk::joined(chunks).checkpoints.pop())
-    }
-}
-
-#[async_trait]
 impl Runs for PostgresStore {
     async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>> {
         match self.desk {
@@ -438,7 +420,7 @@ impl Events for PostgresStore {
         Ok(self.desk.as_ref().and_then(|desk| desk.writer.committed_loose_position()))
     }
 
-    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<(u64, LinkedEvent)>> {
+    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<LinkedEvent>> {
         self.readers.all(select::loose_page(Engine::Postgres, after, limit)).await
     }
 }

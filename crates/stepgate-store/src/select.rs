@@ -517,13 +517,12 @@ pub(crate) fn last_loose_position(engine: Engine) -> Select<u64> {
 }
 
 /// Events that belong to no run, after a position, oldest first.
-pub(crate) fn loose_page(engine: Engine, after: u64, limit: usize) -> Select<(u64, LinkedEvent)> {
+pub(crate) fn loose_page(engine: Engine, after: u64, limit: usize) -> Select<LinkedEvent> {
     let mut conditions = Conditions::default();
     conditions.add("tool_run_id IS NULL");
     conditions.add_cell("position > #", after.into());
     let index = engine.by_index("events_loose");
-    let read: Read<_> = |cells| Ok((cells.number("position")?, event_from(cells)?));
-    conditions.select(LOOSE_EVENTS, limit, read, |conditions| {
+    conditions.select(LOOSE_EVENTS, limit, event_from, |conditions| {
         format!("{}{index} WHERE true{conditions} ORDER BY position LIMIT #", EVENTS.select())
     })
 }

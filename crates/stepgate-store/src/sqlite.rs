@@ -29,13 +29,12 @@ use stepgate_core::decimal::Decimal;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::lock::locked;
 use stepgate_core::ports::{
     Alone, Announce, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets,
     Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables, EraseCommit,
-    EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
-    RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
+    EventQuery, Events, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery,
+    Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -49,7 +48,7 @@ pub use roofline::Roofline;
 
 use crate::Result;
 use crate::announcer::Announcer;
-use crate::chunk::{self, Chunk};
+use crate::chunk;
 use crate::locks::TraceLocks;
 use crate::payload_keys::PayloadKeys;
 use crate::plan::{Step, Write};
@@ -269,24 +268,6 @@ impl Locks for SqliteStore {
 }
 
 #[async_trait]
-impl Journals for SqliteStore {
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>> {
-        let query = move |connection: &Connection| read::state(connection, trace_id);
-        self.readers.read(query).await
-    }
-
-    async fn list_log_entries(&self, trace_id: RunId, after_seq: u64) -> Result<Vec<Appended>> {
-        let chunks = self.readers.all(select::chunks(trace_id)).await?;
-        Ok(Chunk::joined(chunks).entries_after(after_seq))
-    }
-
-    async fn load_latest_checkpoint(&self, trace_id: RunId) -> Result<Option<Checkpoint>> {
-        let chunks = self.readers.all(select::chunks(trace_id)).await?;
-        Ok(Chunk::joined(chunks).checkpoints.pop())
-    }
-}
-
-#[async_trait]
 impl Runs for SqliteStore {
     async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>> {
         let query = |connection: &Connection| cells::one(connection, select::binding(key));
@@ -444,7 +425,7 @@ impl Events for SqliteStore {
         Ok(self.writer.as_ref().map(Writer::last_loose_position))
     }
 
-    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<(u64, LinkedEvent)>> {
+    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<LinkedEvent>> {
         self.readers.all(select::loose_page(Engine::Sqlite, after, limit)).await
     }
 }

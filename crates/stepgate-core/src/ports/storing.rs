@@ -19,7 +19,7 @@ use crate::digest::Digest;
 use crate::event::Event;
 use crate::idempotency::Binding;
 use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use crate::journal::{Appended, Checkpoint, ExecutionState};
+use crate::journal::{Appended, Checkpoint, ExecutionState, Tail};
 use crate::run::Run;
 use crate::session::{Session, SessionKind};
 
@@ -30,7 +30,6 @@ use crate::session::{Session, SessionKind};
 pub trait Store:
     Writes
     + Locks
-    + Journals
     + Runs
     + Sessions
     + Approvals
@@ -55,6 +54,35 @@ pub trait Store:
         self.commit(StepCommit { checkpoint: Some(checkpoint), ..StepCommit::at(place) }).await
     }
 
+    /// The state of a trace: the fold of its journal.
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
+        let Some(dossier) = self.dossier(trace_id).await? else { return Ok(None) };
+        let mut tail = Tail::EMPTY;
+        for appended in &dossier.entries {
+            tail = tail.accept(&appended.entry)?;
+        }
+        Ok(ExecutionState::of(trace_id, dossier.run.arrival.session_id, &tail))
+    }
+
+    /// The entries after a sequence number, in order.
+    async fn list_log_entries(
+        &self,
+        trace_id: RunId,
+        after_seq: u64,
+    ) -> Result<Vec<Appended>, StoreError> {
+        let mut entries = self.dossier(trace_id).await?.map_or_else(Vec::new, |it| it.entries);
+        entries.retain(|appended| appended.entry.sequence_number > after_seq);
+        Ok(entries)
+    }
+
+    /// The checkpoint with the highest sequence number.
+    async fn load_latest_checkpoint(
+        &self,
+        trace_id: RunId,
+    ) -> Result<Option<Checkpoint>, StoreError> {
+        Ok(self.dossier(trace_id).await?.and_then(|mut it| it.checkpoints.pop()))
+    }
+
     /// The data for answering a known proposal again.
     async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
         Ok(self.recollections(&[run_id]).await?.pop())
@@ -72,15 +100,13 @@ pub trait Store:
 
     /// Events that belong to no run, oldest first.
     async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
-        let events = self.loose_page(0, usize::MAX).await?;
-        Ok(events.into_iter().map(|(_, linked)| linked).collect())
+        self.loose_page(0, usize::MAX).await
     }
 }
 
 impl<T> Store for T where
     T: Writes
         + Locks
-        + Journals
         + Runs
         + Sessions
         + Approvals
@@ -121,26 +147,6 @@ pub trait Locks: Send + Sync {
     /// Whether a call of this trace may be sent now: STATE_CONCURRENT_EXECUTION where another node may have
     /// taken the trace over. A store that only one process can open has no other node.
     async fn may_dispatch(&self, trace_id: RunId) -> Result<(), StoreError>;
-}
-
-/// The journal of one trace.
-#[async_trait]
-pub trait Journals: Send + Sync {
-    /// The state of a trace: the fold of its journal.
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError>;
-
-    /// The entries after a sequence number, in order.
-    async fn list_log_entries(
-        &self,
-        trace_id: RunId,
-        after_seq: u64,
-    ) -> Result<Vec<Appended>, StoreError>;
-
-    /// The checkpoint with the highest sequence number.
-    async fn load_latest_checkpoint(
-        &self,
-        trace_id: RunId,
-    ) -> Result<Option<Checkpoint>, StoreError>;
 }
 
 /// Runs, and the keys that they act under.
@@ -244,12 +250,8 @@ pub trait Events: Send + Sync {
     /// After a commit with events, none that was committed before it is missing.
     async fn committed_loose_position(&self) -> Result<Option<u64>, StoreError>;
 
-    /// Events that belong to no run, after a position, oldest first, each with its position.
-    async fn loose_page(
-        &self,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError>;
+    /// Events that belong to no run, after a position, oldest first.
+    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<LinkedEvent>, StoreError>;
 }
 
 /// How far readers of the events have come. A cursor belongs to no chain: it says what was read, not what

@@ -12,7 +12,7 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{
     ApprovalId, ArtifactId, IdPrefix, IdempotencyKey, PrincipalId, RunId, SessionId,
 };
-use stepgate_core::journal::{ExecutionState, StateCode, Tail};
+use stepgate_core::journal::{StateCode, Tail};
 use stepgate_core::ports::{
     ApprovalChange, ApprovalQuery, Counts, Dossier, EndedQuery, EndedRun, ErasableArgs, EventQuery,
     KeptRun, KeyChange, LinkedEvent, OriginalPayload, Place, PlacedEvent, Recollection, RunQuery,
@@ -42,8 +42,8 @@ pub(super) struct Data {
     events: HashMap<ArtifactId, usize>,
     /// Every event in the order of its arrival: the n-th has the position n.
     pub(super) history: Vec<Event>,
-    /// Those that belong to no run, with their positions.
-    pub(super) loose: Vec<(u64, LinkedEvent)>,
+    /// Those that belong to no run.
+    pub(super) loose: Vec<LinkedEvent>,
     /// What is kept of archived runs, in the order of their commits.
     pub(super) archived: Vec<KeptRun>,
     /// Arguments that are kept apart until they are erased.
@@ -145,7 +145,7 @@ impl Data {
         let linked = LinkedEvent { position, event: event.clone(), link };
         match event.run_id.and_then(|run_id| self.runs.get_mut(&run_id)) {
             Some(dossier) => dossier.events.push(linked),
-            None => self.loose.push((position, linked)),
+            None => self.loose.push(linked),
         }
     }
 
@@ -164,8 +164,6 @@ impl Data {
 
     /// Runs that are over, in the order of their ids.
     pub(super) fn ended(&self, query: &EndedQuery) -> Vec<EndedRun> {
-        let position =
-            |event_id: &ArtifactId| self.events.get(event_id).map_or(0, |place| number(*place) + 1);
         let is_asked_for = |dossier: &&Dossier| {
             let arrival = &dossier.run.arrival;
             dossier.run.status.is_final()
@@ -179,7 +177,7 @@ impl Data {
             received_at: dossier.run.arrival.received_at,
             tool_name: dossier.run.tool_name.clone(),
             status: dossier.run.status,
-            last_event: dossier.events.last().map_or(0, |it| position(&it.event.event_id)),
+            last_event: dossier.events.last().map_or(0, |linked| linked.position),
         };
         let mut found: Vec<_> = self.runs.values().filter(is_asked_for).map(ended).collect();
         found.sort_by_key(|run| run.run_id);
@@ -210,11 +208,6 @@ impl Data {
             }
             Some(KeyChange::Settle(_)) | None => {}
         }
-    }
-
-    pub(super) fn state(&self, run_id: RunId) -> Option<ExecutionState> {
-        let trace = self.trace(run_id)?;
-        ExecutionState::of(run_id, trace.session_id, &trace.tail)
     }
 
     pub(super) fn recall(&self, run_id: RunId) -> Option<Recollection> {

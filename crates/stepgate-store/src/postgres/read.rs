@@ -31,11 +31,6 @@ pub(super) fn default_session_of(
     Select::new(SESSIONS, SESSIONS.select() + theirs, values, session_from)
 }
 
-pub(super) fn trace(run_id: RunId) -> Select<Trace> {
-    let sql = traces("run.tool_run_id = $1");
-    Select::new(TOOL_RUNS, sql, vec![Cell::text_of(run_id)], trace_from)
-}
-
 /// The state of traces: the run's row joined with the chunk that has its last entry.
 pub(super) fn traces(condition: &str) -> String {
     format!(
