@@ -507,6 +507,12 @@ pub(crate) fn balances() -> Select<Balance> {
     Select::new(BUDGET_ACCOUNTS, BUDGET_ACCOUNTS.select(), Vec::new(), balance_from)
 }
 
+/// The last position of a table.
+pub(crate) fn last_position(table: Table) -> Select<u64> {
+    let sql = format!("SELECT coalesce(max(position), 0) AS number FROM {}", table.name);
+    Select::new(table, sql, Vec::new(), |cells| cells.number("number"))
+}
+
 /// The last position of an event that belongs to no run.
 pub(crate) fn last_loose_position(engine: Engine) -> Select<u64> {
     let index = engine.by_index("events_loose");

@@ -20,6 +20,7 @@ use super::cells::plain;
 use super::columns::{arrays, by_column};
 use super::error::{OpenError, while_opening};
 use super::open::{self, Address, Lines, PostgresOptions};
+use super::readers::Source;
 use super::schema;
 use crate::backup::{BackupError, RowCounts};
 use crate::sqlite::backup::{Emptying, Filling};
@@ -107,7 +108,8 @@ impl PostgresStore {
         }
         connection.batch_execute(&counters()).await.map_err(lift)?;
         let connection = Arc::new(Mutex::new(connection));
-        let store = Self::reading(Arc::clone(&connection), lines, &options);
+        let source = Source::OneMoment(Arc::clone(&connection));
+        let store = Self::over(source, lines, None, &options);
         Ok(Restoring { store, connection, shown: address.shown })
     }
 }

@@ -249,11 +249,6 @@ pub(super) fn shared_keys(limit: usize) -> Select<IdempotencyKey> {
     })
 }
 
-/// The last position of an event.
-pub(super) fn last_position() -> Select<u64> {
-    Select::new(EVENTS, "SELECT last FROM event_counter", Vec::new(), |cells| cells.number("last"))
-}
-
 /// The size of the whole database, with indexes and dead rows.
 pub(super) fn size_bytes() -> Select<u64> {
     let sql = "SELECT pg_database_size(current_database()) AS bytes";

@@ -1,7 +1,7 @@
 //! Reading rows: what PostgreSQL asks in words of its own, and how rows of several queries are combined.
 
 use stepgate_core::budget::Account;
-use stepgate_core::ids::{ArtifactId, PrincipalId, RunId};
+use stepgate_core::ids::{PrincipalId, RunId};
 use stepgate_core::journal::Tail;
 use stepgate_core::ports::{Dossier, Recollection, StoreError};
 use stepgate_core::run::Status;
@@ -57,11 +57,6 @@ pub(super) fn trace_from(cells: &Cells<'_>) -> Result<Trace> {
         tail,
         is_sealed: cells.number("is_sealed")? == 1,
     })
-}
-
-pub(super) fn events_by_id(event_ids: &[ArtifactId]) -> Query {
-    let ids: Vec<String> = event_ids.iter().map(ToString::to_string).collect();
-    Query::new(EVENTS.select() + " WHERE event_id = ANY($1)", vec![Box::new(ids)])
 }
 
 /// Everything about one run.

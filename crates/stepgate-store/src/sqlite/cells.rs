@@ -82,8 +82,13 @@ pub(super) fn all<T>(connection: &Connection, select: Select<T>) -> Result<Vec<T
 
 /// The first row that a query finds.
 pub(super) fn one<T>(connection: &Connection, select: Select<T>) -> Result<Option<T>> {
+    first(connection, &select)
+}
+
+/// The same, of a query that may be asked again.
+pub(super) fn first<T>(connection: &Connection, select: &Select<T>) -> Result<Option<T>> {
     let Select { table, sql, values, read } = select;
-    Ok(rows(connection, table, &sql, params_from_iter(values), 1, read)?.pop())
+    Ok(rows(connection, *table, sql, params_from_iter(values), 1, read)?.pop())
 }
 
 /// The first rows that a query finds, at most so many.

@@ -19,21 +19,8 @@ use crate::tables::{
     APPROVALS, CHUNKS, Cell, EFFECTS, EVENTS, LOOSE_EVENTS, SESSIONS, TOOL_RUNS, Table,
 };
 
-/// What finds the rows at the least cost.
-pub(super) fn finder(connection: &Connection, query: &RunQuery) -> Result<Finder> {
-    let candidates = Finder::candidates(query);
-    if let [only] = candidates[..] {
-        return Ok(only);
-    }
-    let mut counted = Vec::new();
-    for candidate in candidates {
-        counted.push((number(connection, found_rows(query, candidate))?, candidate));
-    }
-    Ok(Finder::shortest(counted))
-}
-
 /// How many rows an index would find, up to [`COUNTED_MAX`].
-fn found_rows(query: &RunQuery, finder: Finder) -> Select<u64> {
+pub(super) fn counted(query: &RunQuery, finder: Finder) -> Select<u64> {
     let mut conditions = index_conditions(query, finder);
     add_subquery(&mut conditions, query, finder);
     let Conditions { text, values } = conditions;
@@ -117,12 +104,6 @@ pub(super) fn unfinished() -> Select<Unfinished> {
          FROM tool_runs INDEXED BY tool_runs_unfinished WHERE {IS_UNFINISHED} ORDER BY position"
     );
     Select::new(TOOL_RUNS, sql, Vec::new(), unfinished_from)
-}
-
-/// The last position of a table.
-pub(super) fn last_position(table: Table) -> Select<u64> {
-    let sql = format!("SELECT coalesce(max(position), 0) AS number FROM {}", table.name);
-    number_of(table, sql, Vec::new())
 }
 
 /// The size of the database file. The log beside it is not counted.
