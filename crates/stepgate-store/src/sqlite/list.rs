@@ -65,10 +65,8 @@ fn tools_with_part() -> String {
 pub(super) fn runs(query: &RunQuery, finder: Finder) -> Select<Run> {
     let mut conditions = run_conditions(Engine::Sqlite, query, finder);
     add_subquery(&mut conditions, query, finder);
-    conditions.select(TOOL_RUNS, query.limit, run_from, |conditions| {
-        let order = if finder == Finder::Id { "tool_run_id" } else { "position" };
-        format!("{} WHERE true{conditions} ORDER BY {order} DESC LIMIT #", TOOL_RUNS.select())
-    })
+    let order = if finder == Finder::Id { "tool_run_id DESC" } else { "position DESC" };
+    conditions.list((TOOL_RUNS, ""), order, query.limit, run_from)
 }
 
 /// The events that opened turns, newest first.
@@ -87,10 +85,8 @@ pub(super) fn opened_turns(query: &TurnQuery) -> Select<Event> {
         None => " INDEXED BY events_loose",
     };
     let read = |cells: &Cells<'_>| Ok(event_from(cells)?.event);
-    conditions.select(LOOSE_EVENTS, query.limit, read, |conditions| {
-        let (rows, order) = (EVENTS.select(), order.column());
-        format!("{rows}{index} WHERE true{conditions} ORDER BY {order} DESC LIMIT #")
-    })
+    let newest_first = format!("{} DESC", order.column());
+    conditions.list((LOOSE_EVENTS, index), &newest_first, query.limit, read)
 }
 
 /// Unfinished runs, oldest first. The cost depends on the unfinished runs, not on all runs.
