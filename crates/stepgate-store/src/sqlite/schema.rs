@@ -11,8 +11,8 @@ use std::path::Path;
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::error::{OpenError, while_open, while_opening};
-use super::moving::{self, Unmoved};
-use crate::tables::SchemaState;
+use super::moving;
+use crate::tables::{SchemaState, schema_differences};
 
 use crate::Result;
 
@@ -76,10 +76,7 @@ pub(super) fn migrate(
         SchemaState::Store(_) => {
             let before = MIGRATIONS.get(..MOVING).unwrap_or_default();
             apply(connection, from.missing(before), MOVING_VERSION).map_err(lift)?;
-            moving::move_rows(connection).map_err(|unmoved| match unmoved {
-                Unmoved::Sqlite(error) => while_opening(path, &error),
-                Unmoved::Rows(detail) => OpenError::Damaged { path: path.to_owned(), detail },
-            })?;
+            moving::move_rows(connection, path)?;
         }
     }
     let from = match from {
