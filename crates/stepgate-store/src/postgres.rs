@@ -233,10 +233,7 @@ impl Database for Postgres {
 
     async fn write(&self, write: Write) -> Result<Option<Session>> {
         let Desk { writer, node, .. } = self.desk()?;
-        let claim = match &write {
-            Write::Step(step) => node.claim_on(step.commit().place.run_id),
-            Write::Event(_) | Write::Session(..) | Write::Archive(_) | Write::Erase(_) => None,
-        };
+        let claim = write.commit().and_then(|commit| node.claim_on(commit.place.run_id));
         writer.write(write, claim).await
     }
 }

@@ -56,10 +56,7 @@ struct Job {
 impl Job {
     /// The run that it changes. A batch has at most one write for each run.
     fn run_id(&self) -> Option<RunId> {
-        match &self.write {
-            Write::Step(step) => Some(step.commit().place.run_id),
-            Write::Event(_) | Write::Session(..) | Write::Archive(_) | Write::Erase(_) => None,
-        }
+        self.write.commit().map(|commit| commit.place.run_id)
     }
 }
 
@@ -486,12 +483,7 @@ fn next_batch(waiting: &mut VecDeque<Job>, batch_jobs_max: usize) -> Vec<Job> {
 /// The fence: the present ownership of the run that a write is about, if the run exists and the caller owns
 /// it.
 fn fence(job: &Job, facts: &Facts, incarnation: Incarnation) -> Result<Option<Ownership>> {
-    let commit = match &job.write {
-        Write::Step(step) => step.commit(),
-        Write::Event(_) | Write::Session(..) | Write::Archive(_) | Write::Erase(_) => {
-            return Ok(None);
-        }
-    };
+    let Some(commit) = job.write.commit() else { return Ok(None) };
     let run_id = commit.place.run_id;
     let Some(held) = facts.ownership(run_id).filter(|_| commit.open.is_none()) else {
         return Ok(None);
