@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{
-    ClientWrapper, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
-    Timeouts,
+    ClientWrapper, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
 };
 use rustls::{ClientConfig, RootCertStore};
 use stepgate_core::ports::StoreError;
@@ -14,7 +13,7 @@ use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::{OpenError, while_open, while_opening, while_waiting};
+use super::error::{OpenError, while_connecting, while_open, while_opening, while_waiting};
 use super::link::BY_KEYS;
 use super::point::Durability;
 use super::pooler;
@@ -224,15 +223,7 @@ pub(super) async fn connected(
     shown: &str,
     is_read_only: bool,
 ) -> Result<Object, OpenError> {
-    let connection = pool.get().await.map_err(|error| match error {
-        PoolError::Backend(error) => while_opening(shown, &error),
-        error @ (PoolError::Timeout(_)
-        | PoolError::Closed
-        | PoolError::NoRuntimeSpecified
-        | PoolError::PostCreateHook(_)) => {
-            OpenError::Away { shown: shown.to_owned(), detail: error.to_string() }
-        }
-    })?;
+    let connection = pool.get().await.map_err(|error| while_connecting(shown, &error))?;
     check_server(&connection, shown, is_read_only).await?;
     Ok(connection)
 }
