@@ -14,7 +14,6 @@ mod read;
 mod list;
 mod cells;
 mod columns;
-mod cursors;
 mod point;
 mod nodes;
 mod waiting;
@@ -54,8 +53,8 @@ use crate::rows::event_from;
 use crate::search::Finder;
 use crate::select::{self, Engine, Select};
 use crate::sql::{Database, SqlStore};
-use crate::tables::{CURSORS, LOOSE_EVENTS};
-use cells::{all, one};
+use crate::tables::{CURSORS, Cell, LOOSE_EVENTS};
+use cells::{all, escaped, one};
 use link::Query;
 use listen::Listener;
 use open::{Address, Lines};
@@ -169,8 +168,8 @@ impl Postgres {
 }
 
 impl Database for Postgres {
-    const SYSTEM: &'static str = "postgresql";
     const ENGINE: Engine = Engine::Postgres;
+    const SYSTEM: &'static str = "postgresql";
     const COUNTED: fn(&RunQuery, Finder) -> Select<u64> = list::counted;
     const RUNS: fn(&RunQuery, Finder) -> Select<Run> = list::runs;
     const OPENED_TURNS: fn(&TurnQuery) -> Select<Event> = list::opened_turns;
@@ -267,15 +266,28 @@ impl Locks for PostgresStore {
 #[async_trait]
 impl Cursors for PostgresStore {
     async fn take_cursor(&self, name: &str, first: u64) -> Result<Option<u64>> {
+        // If another living node has it, there is no row. A reader may read twice, so a lease that is renewed at this
+        // moment does no harm.
+        let sql = "INSERT INTO cursors AS there (name, reached, owner) VALUES ($1, $2, $3)
+                   ON CONFLICT (name) DO UPDATE SET owner = excluded.owner
+                   WHERE there.owner IS NULL OR there.owner = excluded.owner
+                      OR NOT EXISTS (SELECT 1 FROM nodes WHERE incarnation = there.owner
+                                       AND expires_at > clock_timestamp())
+                   RETURNING reached";
         let node = &self.database.desk()?.node;
-        let rows = node.ask(cursors::take(name, first, node.incarnation())).await?;
+        let values = [Cell::text_of(name), first.into(), Cell::Number(node.incarnation())];
+        let rows = node.ask(Query::of(sql, values)).await?;
         one(&rows, CURSORS, |cells| cells.number("reached"))
     }
 
     async fn move_cursor(&self, cursor: &Cursor) -> Result<bool> {
+        let sql = "UPDATE cursors SET reached = greatest(reached, $2), error = $3
+                   WHERE name = $1 AND owner = $4 RETURNING reached";
         let node = &self.database.desk()?.node;
-        let rows = node.ask(cursors::step(cursor, node.incarnation())).await?;
-        Ok(!rows.is_empty())
+        let error = cursor.error.as_deref().map(|error| Cell::text_of(escaped(error)));
+        let (name, owner) = (Cell::text_of(&cursor.name), Cell::Number(node.incarnation()));
+        let values = [name, cursor.reached.into(), error.into(), owner];
+        Ok(!node.ask(Query::of(sql, values)).await?.is_empty())
     }
 
     async fn cursors(&self) -> Result<Vec<Cursor>> {

@@ -9,7 +9,6 @@ mod write;
 mod read;
 mod list;
 mod audit;
-mod cursors;
 mod cells;
 pub(crate) mod backup;
 mod error;
@@ -21,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 use stepgate_core::event::Event;
 use stepgate_core::ids::{ArtifactId, IdempotencyKey, RunId, SessionId};
 use stepgate_core::lock::locked;
@@ -43,7 +42,7 @@ use crate::plan::Write;
 use crate::search::Finder;
 use crate::select::{self, Engine, Select};
 use crate::sql::{Database, SqlStore};
-use crate::tables::TABLES;
+use crate::tables::{TABLES, integer};
 use log::Log;
 use writer::Writer;
 
@@ -180,8 +179,8 @@ impl Readers {
 }
 
 impl Database for Sqlite {
-    const SYSTEM: &'static str = "sqlite";
     const ENGINE: Engine = Engine::Sqlite;
+    const SYSTEM: &'static str = "sqlite";
     const COUNTED: fn(&RunQuery, Finder) -> Select<u64> = list::counted;
     const RUNS: fn(&RunQuery, Finder) -> Select<Run> = list::runs;
     const OPENED_TURNS: fn(&TurnQuery) -> Select<Event> = list::opened_turns;
@@ -273,14 +272,24 @@ impl Locks for SqliteStore {
 #[async_trait]
 impl Cursors for SqliteStore {
     async fn take_cursor(&self, name: &str, first: u64) -> Result<Option<u64>> {
+        let sql = "INSERT INTO cursors (name, reached) VALUES (?1, ?2)
+                   ON CONFLICT (name) DO UPDATE SET reached = reached RETURNING reached";
         let name = name.to_owned();
-        let take = move |connection: &Connection| cursors::take(connection, &name, first);
+        let take = move |connection: &Connection| {
+            let values = params![name, integer(first)];
+            let reached = connection.query_row(sql, values, |row| row.get::<_, i64>(0));
+            Ok(u64::try_from(reached.map_err(error::while_open)?).unwrap_or(0))
+        };
         self.database.writer()?.between_batches(take).await.map(Some)
     }
 
     async fn move_cursor(&self, cursor: &Cursor) -> Result<bool> {
-        let cursor = cursor.clone();
-        let step = move |connection: &Connection| cursors::step(connection, &cursor);
+        let sql = "UPDATE cursors SET reached = max(reached, ?2), error = ?3 WHERE name = ?1";
+        let Cursor { name, reached, error } = cursor.clone();
+        let step = move |connection: &Connection| {
+            let moved = connection.execute(sql, params![name, integer(reached), error]);
+            Ok(moved.map_err(error::while_open)? == 1)
+        };
         self.database.writer()?.between_batches(step).await
     }
 
