@@ -378,11 +378,11 @@ impl Nodes for PostgresStore {
     }
 
     async fn tell_policy(&self, policy_hash: Digest) -> Result<()> {
-        self.database.desk()?.node.tell_policy(policy_hash).await
+        self.database.desk()?.node.tell(|told| told.policy_hash = Some(policy_hash)).await
     }
 
     async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<()> {
-        self.database.desk()?.node.tell_executors(executor_ids).await
+        self.database.desk()?.node.tell(|told| told.executor_ids = executor_ids).await
     }
 
     async fn claim_executor(&self, executor_id: &str, mark: &str) -> Result<String> {
