@@ -67,20 +67,14 @@ impl Finder {
         if is_id {
             return vec![Self::Id];
         }
-        let mut candidates = Vec::new();
-        if query.tool_name.as_ref().map_or(is_part, is_indexed) {
-            candidates.push(Self::Tool);
-        }
-        if query.status.is_some_and(|status| status != Status::Ok) {
-            candidates.push(Self::NotOk);
-        }
-        if query.principal_id.is_some() {
-            candidates.push(Self::Principal);
-        }
-        if candidates.is_empty() {
-            candidates.push(Self::All);
-        }
-        candidates
+        let candidates = [
+            (query.tool_name.as_ref().map_or(is_part, is_indexed), Self::Tool),
+            (query.status.is_some_and(|status| status != Status::Ok), Self::NotOk),
+            (query.principal_id.is_some(), Self::Principal),
+        ];
+        let fits = candidates.into_iter().filter_map(|(fits, it)| fits.then_some(it));
+        let fitting: Vec<_> = fits.collect();
+        if fitting.is_empty() { vec![Self::All] } else { fitting }
     }
 
     /// The candidate with the fewest rows.

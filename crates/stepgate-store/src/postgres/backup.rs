@@ -7,7 +7,6 @@
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use deadpool_postgres::Object;
 use futures_util::TryStreamExt;
@@ -60,7 +59,10 @@ impl PostgresStore {
             let mut rows = pin!(rows);
             loop {
                 let next = tokio::time::timeout(options.answer_wait, rows.try_next()).await;
-                let next = next.map_err(|_| silent(&address.shown, options.answer_wait))?;
+                let next = next.map_err(|_| BackupError::Silent {
+                    shown: address.shown.clone(),
+                    seconds: options.answer_wait.as_secs(),
+                })?;
                 let Some(row) = next.map_err(lift)? else { break };
                 filling.add(table, &cells(table, &row)?)?;
                 done += 1;
@@ -138,10 +140,6 @@ impl Restoring {
 /// No timeouts: a copy may take long.
 const PATIENT: &str = "SET LOCAL idle_in_transaction_session_timeout = 0;
                        SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0";
-
-fn silent(shown: &str, patience: Duration) -> BackupError {
-    BackupError::Silent { shown: shown.to_owned(), seconds: patience.as_secs() }
-}
 
 /// A row in SQLite's form.
 pub(super) fn cells(table: &Table, row: &Row) -> Result<Vec<Cell<'static>>, BackupError> {

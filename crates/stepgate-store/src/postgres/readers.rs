@@ -27,13 +27,13 @@ pub(super) async fn ask(
     patience: Duration,
 ) -> Result<Vec<Vec<Row>>> {
     let client = pool.get().await.map_err(|error| while_waiting(&error))?;
-    let asked = Asked { pool, client: Some(client), since: Instant::now() };
+    let mut asked = Asked { pool, client: Some(client), since: Instant::now() };
     let Some(client) = &asked.client else {
         return Err(StoreError::Unavailable("not connected".into()));
     };
     let answer = send(client, around, queries, patience).await;
     if answer.as_ref().err().is_none_or(|failed| !failed.is_of_connection()) {
-        asked.answered();
+        drop(asked.client.take());
     }
     answer.map_err(told)
 }
@@ -43,12 +43,6 @@ struct Asked<'a> {
     pool: &'a Pool,
     client: Option<Object>,
     since: Instant,
-}
-
-impl Asked<'_> {
-    fn answered(mut self) {
-        drop(self.client.take());
-    }
 }
 
 impl Drop for Asked<'_> {

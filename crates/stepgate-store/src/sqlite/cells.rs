@@ -51,19 +51,11 @@ impl Row for NamedRow<'_> {
     }
 
     fn number(&self, column: &str) -> Result<Option<i64>, String> {
-        match cell(self, column)? {
-            ValueRef::Null => Ok(None),
-            ValueRef::Integer(number) => Ok(Some(number)),
-            ValueRef::Text(_) | ValueRef::Real(_) | ValueRef::Blob(_) => Err("not a number".into()),
-        }
+        cell(self, column)?.as_i64_or_null().map_err(|_| "not a number".into())
     }
 
     fn bytes(&self, column: &str) -> Result<Option<&[u8]>, String> {
-        match cell(self, column)? {
-            ValueRef::Null => Ok(None),
-            ValueRef::Blob(bytes) => Ok(Some(bytes)),
-            ValueRef::Text(_) | ValueRef::Integer(_) | ValueRef::Real(_) => Err("not bytes".into()),
-        }
+        cell(self, column)?.as_blob_or_null().map_err(|_| "not bytes".into())
     }
 }
 

@@ -164,13 +164,9 @@ pub(super) fn counts(connection: &Connection) -> Result<Counts> {
             "SELECT count(*), coalesce(min(position), 1), coalesce(max(position), 0),
                     (SELECT {archived} FROM archived_runs) FROM {table}"
         );
-        let rows = connection.query_row(&sql, [], |row| {
-            Ok((
-                (row.get::<_, i64>(0)?, row.get::<_, i64>(1)?),
-                (row.get::<_, i64>(2)?, row.get::<_, i64>(3)?),
-            ))
-        });
-        let ((rows, first), (last, archived)) = rows.map_err(error::while_open)?;
+        let counted = connection.query_row(&sql, [], |row| row.try_into());
+        let (rows, first, last, archived): (i64, i64, i64, i64) =
+            counted.map_err(error::while_open)?;
         if first < 1 || rows + archived != last {
             let detail = format!(
                 "{table} has {rows} rows, at positions {first} to {last}, and {archived} are archived"
