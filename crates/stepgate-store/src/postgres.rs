@@ -49,11 +49,11 @@ use crate::Result;
 use crate::locks::TraceLocks;
 use crate::payload_keys::PayloadKeys;
 use crate::plan::Write;
-use crate::rows::event_from;
+use crate::rows::{event_from, session_from};
 use crate::search::Finder;
 use crate::select::{self, Engine, Select};
 use crate::sql::{Database, SqlStore};
-use crate::tables::{CURSORS, Cell, LOOSE_EVENTS};
+use crate::tables::{CURSORS, Cell, LOOSE_EVENTS, SESSIONS};
 use cells::{all, escaped, one};
 use link::Query;
 use listen::Listener;
@@ -374,7 +374,10 @@ impl Nodes for PostgresStore {
 
     async fn default_session_of(&self, principal_id: &PrincipalId) -> Result<Option<Session>> {
         let node_id = self.database.desk.as_ref().map(|desk| desk.node.node_id());
-        self.database.one(read::default_session_of(principal_id, node_id)).await
+        let sql = SESSIONS.select()
+            + " WHERE principal_id = $1 AND kind = 'default' AND node_id IS NOT DISTINCT FROM $2";
+        let values = vec![Cell::text_of(principal_id.as_str()), node_id.map(Cell::text_of).into()];
+        self.database.one(Select::new(SESSIONS, sql, values, session_from)).await
     }
 
     async fn tell_policy(&self, policy_hash: Digest) -> Result<()> {

@@ -1,11 +1,10 @@
 //! Reading rows: what PostgreSQL asks in words of its own, and how rows of several queries are combined.
 
 use stepgate_core::budget::Account;
-use stepgate_core::ids::{PrincipalId, RunId};
+use stepgate_core::ids::RunId;
 use stepgate_core::journal::Tail;
 use stepgate_core::ports::{Dossier, Recollection, StoreError};
 use stepgate_core::run::Status;
-use stepgate_core::session::Session;
 use tokio_postgres::Row;
 
 use super::cells::{all, one};
@@ -14,22 +13,11 @@ use crate::Result;
 use crate::chunk::{Chunk, chunk_from, tail_from};
 use crate::payload_keys::PayloadKeys;
 use crate::plan::Trace;
-use crate::rows::{Cells, approval_from, binding_from, event_from, run_from, session_from};
-use crate::select::{self, Select};
+use crate::rows::{Cells, approval_from, binding_from, event_from, run_from};
+use crate::select;
 use crate::tables::{
-    APPROVALS, BUDGET_ACCOUNTS, CHUNKS, Cell, EFFECTS, EVENTS, SEALED_PAYLOADS, SESSIONS, TOOL_RUNS,
+    APPROVALS, BUDGET_ACCOUNTS, CHUNKS, EFFECTS, EVENTS, SEALED_PAYLOADS, TOOL_RUNS,
 };
-
-/// The default session that a principal has on this node.
-pub(super) fn default_session_of(
-    principal_id: &PrincipalId,
-    node_id: Option<&str>,
-) -> Select<Session> {
-    let theirs =
-        " WHERE principal_id = $1 AND kind = 'default' AND node_id IS NOT DISTINCT FROM $2";
-    let values = vec![Cell::text_of(principal_id.as_str()), node_id.map(Cell::text_of).into()];
-    Select::new(SESSIONS, SESSIONS.select() + theirs, values, session_from)
-}
 
 /// The state of traces: the run's row joined with the chunk that has its last entry.
 pub(super) fn traces(condition: &str) -> String {
