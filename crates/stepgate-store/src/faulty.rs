@@ -11,6 +11,7 @@ use stepgate_core::decimal::Decimal;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::journal::ExecutionState;
 use stepgate_core::ports::{
     Alone, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts,
     Cursor, Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables, EraseCommit,
@@ -177,6 +178,7 @@ forward!(Locks {
 
 forward!(Runs {
     read binding(key: &IdempotencyKey) -> Option<Binding>;
+    read load_state(trace_id: RunId) -> Option<ExecutionState>;
     read dossier(run_id: RunId) -> Option<Dossier>;
     read recollections(run_ids: &[RunId]) -> Vec<Recollection>;
     read runs(query: RunQuery) -> Vec<Run>;

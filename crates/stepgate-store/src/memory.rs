@@ -16,6 +16,7 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{
     ApprovalId, ArtifactId, IdPrefix, IdempotencyKey, PrincipalId, RunId, SessionId,
 };
+use stepgate_core::journal::ExecutionState;
 use stepgate_core::lock::locked;
 use stepgate_core::ports::{
     Alone, Announce, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets,
@@ -136,6 +137,11 @@ impl Locks for MemoryStore {
 impl Runs for MemoryStore {
     async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>> {
         self.rows().binding(key)
+    }
+
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>> {
+        let dossier = self.dossier(trace_id).await?;
+        Ok(dossier.map(|dossier| dossier.state()).transpose()?.flatten())
     }
 
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>> {

@@ -16,6 +16,7 @@ use stepgate_core::decimal::Decimal;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::journal::ExecutionState;
 use stepgate_core::ports::{
     Announce, ApprovalQuery, Approvals, ArchiveCommit, Archives, Budgets, Dossier, EndedQuery,
     EndedRun, ErasableArgs, Erasables, EraseCommit, EventQuery, Events, KeptRun, LinkedEvent,
@@ -148,6 +149,11 @@ impl<D: Database> Writes for SqlStore<D> {
 impl<D: Database> Runs for SqlStore<D> {
     async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>> {
         self.database.look_up(select::binding(key)).await
+    }
+
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>> {
+        let dossier = self.dossier(trace_id).await?;
+        Ok(dossier.map(|dossier| dossier.state()).transpose()?.flatten())
     }
 
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>> {

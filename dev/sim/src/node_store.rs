@@ -36,7 +36,7 @@ const ASK_AGAIN: Instant = 50 * MS;
 const READS_EXPOSED: u64 = 300;
 
 /// The read that follows a lost answer.
-const READ_BACK: &str = "dossier";
+const READ_BACK: &str = "load_state";
 
 /// One node's way to the store.
 pub(crate) struct NodeStore {

@@ -19,7 +19,7 @@ use crate::digest::Digest;
 use crate::event::Event;
 use crate::idempotency::Binding;
 use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use crate::journal::{Appended, Checkpoint, ExecutionState, Tail};
+use crate::journal::{Appended, Checkpoint, ExecutionState};
 use crate::run::Run;
 use crate::session::{Session, SessionKind};
 
@@ -52,16 +52,6 @@ pub trait Store:
         let place =
             Place { session_id: checkpoint.checkpoint_state.plan_id, run_id: checkpoint.trace_id };
         self.commit(StepCommit { checkpoint: Some(checkpoint), ..StepCommit::at(place) }).await
-    }
-
-    /// The state of a trace: the fold of its journal.
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
-        let Some(dossier) = self.dossier(trace_id).await? else { return Ok(None) };
-        let mut tail = Tail::EMPTY;
-        for appended in &dossier.entries {
-            tail = tail.accept(&appended.entry)?;
-        }
-        Ok(ExecutionState::of(trace_id, dossier.run.arrival.session_id, &tail))
     }
 
     /// The entries after a sequence number, in order.
@@ -154,6 +144,9 @@ pub trait Locks: Send + Sync {
 pub trait Runs: Send + Sync {
     /// What a key is bound to.
     async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError>;
+
+    /// The state of a trace: the fold of its journal.
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError>;
 
     /// Everything about one run.
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError>;

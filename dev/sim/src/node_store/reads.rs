@@ -8,6 +8,7 @@ use stepgate_core::decimal::Decimal;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::journal::ExecutionState;
 use stepgate_core::ports::{
     ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts, Cursor,
     Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables, EraseCommit, EventQuery,
@@ -26,8 +27,12 @@ impl Runs for NodeStore {
         self.read("binding", |rows| at_once(rows.binding(key))).await
     }
 
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
+        self.read(READ_BACK, |rows| at_once(rows.load_state(trace_id))).await
+    }
+
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
-        self.read(READ_BACK, |rows| at_once(rows.dossier(run_id))).await
+        self.read("dossier", |rows| at_once(rows.dossier(run_id))).await
     }
 
     async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError> {
