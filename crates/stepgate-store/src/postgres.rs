@@ -399,7 +399,7 @@ impl Nodes for PostgresStore {
         desk.leaving.send_replace(true);
         desk.listener.stop();
         self.database.point.stop().await;
-        desk.lines.close();
+        desk.lines.pool.close();
         match &self.database.readers.source {
             Source::Pool(pool) => pool.close(),
             Source::OneMoment(_) => {}

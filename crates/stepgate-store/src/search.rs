@@ -137,25 +137,21 @@ pub(crate) const ARCHIVED_AT: &str =
 pub(crate) struct Order {
     table: &'static str,
     id: &'static str,
-    by: &'static str,
+    /// The column that rows are ordered by.
+    pub(crate) column: &'static str,
 }
 
 impl Order {
     /// Rows come in the order in which they were written; those that a prefix finds, in the order of their ids.
     pub(crate) fn of(table: &'static str, id: &'static str, has_prefix: bool) -> Self {
-        let by = if has_prefix { id } else { "position" };
-        Self { table, id, by }
-    }
-
-    /// The column that rows are ordered by.
-    pub(crate) fn column(self) -> &'static str {
-        self.by
+        let column = if has_prefix { id } else { "position" };
+        Self { table, id, column }
     }
 
     /// A condition for rows beyond the one with an id: `<` for those before it, `>` for those after it. `#`
     /// stands for the id.
     pub(crate) fn beyond(self, sign: char) -> String {
-        let Self { table, id, by } = self;
+        let Self { table, id, column: by } = self;
         let place = format!("(SELECT {by} FROM {table} WHERE {id} = #)");
         match by == id {
             true => format!("{id} {sign} #"),

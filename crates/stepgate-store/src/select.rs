@@ -401,7 +401,7 @@ pub(crate) fn session_page(engine: Engine, query: &SessionQuery) -> Select<Sessi
     };
     conditions.add_prefix("session_id", query.id_prefix.as_ref());
     conditions.add_some(&format!("{principal_id} = #"), principal(&query.principal_id));
-    let newest_first = format!("{} DESC", order.column());
+    let newest_first = format!("{} DESC", order.column);
     conditions.list((SESSIONS, &index), &newest_first, query.limit, session_from)
 }
 
@@ -434,7 +434,7 @@ pub(crate) fn approvals(query: &ApprovalQuery) -> Select<Approval> {
     }
     conditions.add_some(IS_APPROVAL_OF, principal(&query.principal_id));
     let way = if query.oldest_first { "ASC" } else { "DESC" };
-    let order = format!("{} {way}", order.column());
+    let order = format!("{} {way}", order.column);
     conditions.list((APPROVALS, ""), &order, query.limit, approval_from)
 }
 

@@ -144,7 +144,7 @@ fn positions(conditions: &mut Conditions, query: &RunQuery) -> (String, String) 
 /// The events that opened turns, newest first.
 pub(super) fn opened_turns(query: &TurnQuery) -> Select<Event> {
     let (mut conditions, order) = turn_conditions(query);
-    let (rows, order) = (EVENTS.select(), order.column());
+    let (rows, order) = (EVENTS.select(), order.column);
     let principal_id = query.principal_id.as_ref();
     let principal = principal_id.map(|id| conditions.mark(Cell::text_of(id.as_str())));
     let read = |cells: &Cells<'_>| Ok(event_from(cells)?.event);

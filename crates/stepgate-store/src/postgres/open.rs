@@ -151,7 +151,7 @@ impl Address {
 /// Opens connections that their owner keeps.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
-    pool: Pool,
+    pub(super) pool: Pool,
     shown: Arc<str>,
     wait: Duration,
 }
@@ -162,11 +162,6 @@ impl Lines {
     pub(super) fn new(address: &Address, options: &PostgresOptions) -> Self {
         let pool = address.pool(options);
         Self { pool, shown: address.shown.as_str().into(), wait: options.connect_wait }
-    }
-
-    /// Opens no more connections.
-    pub(super) fn close(&self) {
-        self.pool.close();
     }
 
     /// A connection for statements by key. For writes that must be durable before the answer, the server's

@@ -18,7 +18,6 @@ use stepgate_core::ports::{ApprovalChange, StoreError};
 use stepgate_core::run::Status;
 use stepgate_core::spans::BATCH;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio_postgres::Row;
 use tracing::instrument;
 
 use super::cells::one;
@@ -391,7 +390,10 @@ impl Writing {
             return Err(Trouble::Refused(lost));
         };
         let failed = match send(client, around, queries, patience).await {
-            Ok(rows) => return Ok(rows.last().and_then(|rows| loose_position_of(rows))),
+            Ok(rows) => {
+                let Select { table, read, .. } = select::last_loose_position(Engine::Postgres);
+                return Ok(rows.last().and_then(|rows| one(rows, table, read).ok()?));
+            }
             Err(failed) => failed,
         };
         match &failed {
@@ -457,11 +459,6 @@ impl Writing {
             self.client = None;
         }
     }
-}
-
-fn loose_position_of(rows: &[Row]) -> Option<u64> {
-    let Select { table, read, .. } = select::last_loose_position(Engine::Postgres);
-    one(rows, table, read).ok().flatten()
 }
 
 /// The next writes, at most one for each run: a second one waits for the result of the first.

@@ -85,7 +85,7 @@ pub(super) fn opened_turns(query: &TurnQuery) -> Select<Event> {
         None => " INDEXED BY events_loose",
     };
     let read = |cells: &Cells<'_>| Ok(event_from(cells)?.event);
-    let newest_first = format!("{} DESC", order.column());
+    let newest_first = format!("{} DESC", order.column);
     conditions.list((LOOSE_EVENTS, index), &newest_first, query.limit, read)
 }
 
