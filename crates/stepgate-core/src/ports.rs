@@ -20,9 +20,9 @@ use crate::event::payload::Request;
 use crate::event::{Event, EventType};
 use crate::idempotency::Binding;
 use crate::ids::{ApprovalId, ArtifactId, IdPrefix, IdempotencyKey, PrincipalId, RunId, SessionId};
-use crate::journal::{Appended, Checkpoint, StateError};
+use crate::journal::{Appended, Checkpoint, ExecutionState, StateError, Tail};
 use crate::record::Record;
-use crate::run::{Run, Status};
+use crate::run::{Arrival, Run, Status};
 use crate::session::{Head, Link, Session};
 use crate::time::Timestamp;
 
@@ -35,8 +35,8 @@ pub use deciding::{
     Prospect,
 };
 pub use storing::{
-    Alone, Approvals, Archives, Audits, Budgets, Cursors, Erasables, Events, Journals, Locks,
-    Nodes, Runs, Sessions, Store, Writes,
+    Alone, Approvals, Archives, Audits, Budgets, Cursors, Erasables, Events, Locks, Nodes, Runs,
+    Sessions, Store, Writes,
 };
 
 /// Clock and random ids, and who is asking.
@@ -280,6 +280,14 @@ pub enum OriginalPayload {
 }
 
 impl Dossier {
+    /// The fold of the journal; none before genesis.
+    pub fn state(&self) -> Result<Option<ExecutionState>, StateError> {
+        let mut entries = self.entries.iter();
+        let tail = entries.try_fold(Tail::EMPTY, |tail, it| tail.accept(&it.entry))?;
+        let Arrival { run_id, session_id, .. } = self.run.arrival;
+        Ok(ExecutionState::of(run_id, session_id, &tail))
+    }
+
     /// Whether a journal that ends at this sequence number still has every entry that existed when the run's
     /// events were written.
     pub(crate) fn has_what_its_events_saw(&self, last_sequence_number: u64) -> bool {

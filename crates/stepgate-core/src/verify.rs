@@ -376,9 +376,9 @@ impl Walk {
         while after < last {
             let page = self.readable("events", store.loose_page(after, PAGE_EVENTS).await)?;
             let page = page.unwrap_or_default();
-            let Some((position, _)) = page.last() else { return Ok(()) };
-            after = *position;
-            for (_, linked) in page.into_iter().take_while(|(position, _)| *position <= last) {
+            let Some(newest) = page.last() else { return Ok(()) };
+            after = newest.position;
+            for linked in page.into_iter().take_while(|linked| linked.position <= last) {
                 self.loose_event(linked, &mut before);
             }
         }

@@ -19,12 +19,7 @@ impl Announcer {
 
     /// The announcement that a write will make.
     pub(crate) fn announcement(write: &Write) -> Announcement {
-        match write {
-            Write::Step(step) => Announcement::of(step.commit()),
-            Write::Event(_) | Write::Session(..) | Write::Archive(_) | Write::Erase(_) => {
-                Announcement::More
-            }
-        }
+        write.commit().map_or(Announcement::More, Announcement::of)
     }
 
     /// Announces a write that had this answer. A write whose answer was lost is announced too: it may be

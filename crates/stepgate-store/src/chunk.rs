@@ -74,9 +74,7 @@ pub(crate) fn chunk_from(cells: &Cells<'_>) -> Result<Chunk> {
 
 /// The end of a journal, from the last chunk that has entries.
 pub(crate) fn tail_from(cells: &Cells<'_>) -> Result<Tail> {
-    let parts = Parts::of(cells)?;
-    let tails = parts.read_last(JOURNAL, tail_of)?;
-    Ok(tails.unwrap_or(Tail::EMPTY))
+    Ok(last_entry(cells, tail_of)?.unwrap_or(Tail::EMPTY))
 }
 
 /// The last entry of a chunk, read by a function of the caller.
@@ -84,7 +82,8 @@ pub(crate) fn last_entry<T>(
     cells: &Cells<'_>,
     read: impl Fn(&Cells<'_>) -> Result<T>,
 ) -> Result<Option<T>> {
-    Parts::of(cells)?.read_last(JOURNAL, read)
+    let parts = Parts::of(cells)?;
+    parts.rows(JOURNAL).last().map(|row| read(&Cells::of(&row, JOURNAL))).transpose()
 }
 
 /// The sequence numbers of a chunk's checkpoints.
@@ -108,12 +107,6 @@ impl Chunk {
     /// The OPEN link.
     pub(crate) fn open_link(&self) -> Option<Link> {
         self.entries.first().and_then(|(_, link)| *link)
-    }
-
-    /// The entries after a sequence number.
-    pub(crate) fn entries_after(self, number: u64) -> Vec<Appended> {
-        let entries = self.entries.into_iter().map(|(appended, _)| appended);
-        entries.filter(|appended| appended.entry.sequence_number > number).collect()
     }
 }
 
@@ -144,8 +137,9 @@ impl Parts {
                 return Err(cells.mismatch(column, format!("there are {packed}")));
             }
         }
-        let first = self.first(JOURNAL, |cells| cells.number("sequence_number"))?;
-        if cells.maybe_number("sequence_number")? != first {
+        let first = self.rows(JOURNAL).next();
+        let first = first.map(|row| Cells::of(&row, JOURNAL).number("sequence_number"));
+        if cells.maybe_number("sequence_number")? != first.transpose()? {
             return Err(cells.mismatch("sequence_number", "not that of the first entry"));
         }
         Ok(())
@@ -154,18 +148,6 @@ impl Parts {
     /// The parts of one kind.
     fn read<T>(&self, table: Table, read: impl Fn(&Cells<'_>) -> Result<T>) -> Result<Vec<T>> {
         self.rows(table).map(|row| read(&Cells::of(&row, table))).collect()
-    }
-
-    fn read_last<T>(
-        &self,
-        table: Table,
-        read: impl Fn(&Cells<'_>) -> Result<T>,
-    ) -> Result<Option<T>> {
-        self.rows(table).last().map(|row| read(&Cells::of(&row, table))).transpose()
-    }
-
-    fn first<T>(&self, table: Table, read: impl Fn(&Cells<'_>) -> Result<T>) -> Result<Option<T>> {
-        self.rows(table).next().map(|row| read(&Cells::of(&row, table))).transpose()
     }
 
     fn rows(&self, table: Table) -> impl Iterator<Item = PartRow<'_>> {

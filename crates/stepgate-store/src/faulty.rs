@@ -11,13 +11,12 @@ use stepgate_core::decimal::Decimal;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
+use stepgate_core::journal::ExecutionState;
 use stepgate_core::ports::{
     Alone, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts,
     Cursor, Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables, EraseCommit,
-    EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
-    RunQuery, Runs, SessionQuery, Sessions, StepCommit, Store, StoreError, TurnQuery, Unfinished,
-    Writes,
+    EventQuery, Events, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery,
+    Runs, SessionQuery, Sessions, StepCommit, Store, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -82,6 +81,18 @@ impl Faults {
         if self.has_crashed() { Err(StoreError::Broken("crashed".into())) } else { Ok(()) }
     }
 
+    /// A read, while the store has not crashed.
+    async fn read<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        self.alive()?;
+        answer.await
+    }
+
+    async fn write<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        let number = self.begin_write()?;
+        let answer = answer.await;
+        self.end_write(number, answer)
+    }
+
     /// Counts a write, and stops before it where the plan says so.
     fn begin_write(&self) -> Result<u64> {
         self.alive()?;
@@ -141,145 +152,94 @@ impl<S: Store> FaultyStore<S> {
     }
 }
 
-#[async_trait]
-impl<S: Store> Writes for FaultyStore<S> {
-    async fn commit(&self, commit: StepCommit) -> Result<()> {
-        let number = self.faults.begin_write()?;
-        let answer = self.inner.commit(commit).await;
-        self.faults.end_write(number, answer)
-    }
-
-    async fn append_event(&self, event: Event) -> Result<()> {
-        let number = self.faults.begin_write()?;
-        let answer = self.inner.append_event(event).await;
-        self.faults.end_write(number, answer)
-    }
-
-    async fn open_session(&self, session: Session, event: Event) -> Result<Session> {
-        let number = self.faults.begin_write()?;
-        let answer = self.inner.open_session(session, event).await;
-        self.faults.end_write(number, answer)
-    }
-}
-
-#[async_trait]
-impl<S: Store> Erasables for FaultyStore<S> {
-    async fn erasable(&self, run_id: RunId) -> Result<Option<ErasableArgs>> {
-        self.faults.alive()?;
-        self.inner.erasable(run_id).await
-    }
-
-    async fn erasable_page(&self, after: Option<RunId>, limit: usize) -> Result<Vec<ErasableArgs>> {
-        self.faults.alive()?;
-        self.inner.erasable_page(after, limit).await
-    }
-
-    async fn erase(&self, commit: EraseCommit) -> Result<()> {
-        let number = self.faults.begin_write()?;
-        let answer = self.inner.erase(commit).await;
-        self.faults.end_write(number, answer)
-    }
-}
-
-#[async_trait]
-impl<S: Store> Archives for FaultyStore<S> {
-    async fn ended(&self, query: EndedQuery) -> Result<Vec<EndedRun>> {
-        self.faults.alive()?;
-        self.inner.ended(query).await
-    }
-
-    async fn archive(&self, commit: ArchiveCommit) -> Result<()> {
-        let number = self.faults.begin_write()?;
-        let answer = self.inner.archive(commit).await;
-        self.faults.end_write(number, answer)
-    }
-
-    async fn archived_run(&self, run_id: RunId) -> Result<Option<ArchivedRun>> {
-        self.faults.alive()?;
-        self.inner.archived_run(run_id).await
-    }
-
-    async fn archived_page(&self, after: u64, limit: usize) -> Result<Vec<KeptRun>> {
-        self.faults.alive()?;
-        self.inner.archived_page(after, limit).await
-    }
-}
-
-/// Forwards the methods of a trait while the store has not crashed.
-macro_rules! forward_while_alive {
-    ($trait:ident { $($method:ident($($name:ident: $type:ty),*) -> $answer:ty;)* }) => {
+/// Forwards the methods of a trait to the inner store: those that read and those that write.
+macro_rules! forward {
+    ($trait:ident { $($access:ident $method:ident($($name:ident: $type:ty),*) -> $answer:ty;)* }) => {
         #[async_trait]
         impl<S: Store> $trait for FaultyStore<S> {
             $(async fn $method(&self, $($name: $type),*) -> Result<$answer> {
-                self.faults.alive()?;
-                self.inner.$method($($name),*).await
+                self.faults.$access(self.inner.$method($($name),*)).await
             })*
         }
     };
 }
 
-forward_while_alive!(Locks {
-    acquire_trace_lock(trace_id: RunId) -> ();
-    release_trace_lock(trace_id: RunId) -> ();
-    may_dispatch(trace_id: RunId) -> ();
+forward!(Writes {
+    write commit(commit: StepCommit) -> ();
+    write append_event(event: Event) -> ();
+    write open_session(session: Session, event: Event) -> Session;
 });
 
-forward_while_alive!(Journals {
-    load_state(trace_id: RunId) -> Option<ExecutionState>;
-    list_log_entries(trace_id: RunId, after_seq: u64) -> Vec<Appended>;
-    load_latest_checkpoint(trace_id: RunId) -> Option<Checkpoint>;
+forward!(Locks {
+    read acquire_trace_lock(trace_id: RunId) -> ();
+    read release_trace_lock(trace_id: RunId) -> ();
+    read may_dispatch(trace_id: RunId) -> ();
 });
 
-forward_while_alive!(Runs {
-    binding(key: &IdempotencyKey) -> Option<Binding>;
-    dossier(run_id: RunId) -> Option<Dossier>;
-    recollections(run_ids: &[RunId]) -> Vec<Recollection>;
-    runs(query: RunQuery) -> Vec<Run>;
-    run_ids(before: Option<RunId>, limit: usize) -> Vec<RunId>;
-    unfinished() -> Vec<Unfinished>;
+forward!(Runs {
+    read binding(key: &IdempotencyKey) -> Option<Binding>;
+    read load_state(trace_id: RunId) -> Option<ExecutionState>;
+    read dossier(run_id: RunId) -> Option<Dossier>;
+    read recollections(run_ids: &[RunId]) -> Vec<Recollection>;
+    read runs(query: RunQuery) -> Vec<Run>;
+    read run_ids(before: Option<RunId>, limit: usize) -> Vec<RunId>;
+    read unfinished() -> Vec<Unfinished>;
 });
 
-forward_while_alive!(Sessions {
-    session(session_id: SessionId) -> Option<Session>;
-    session_of(principal_id: &PrincipalId, kind: SessionKind) -> Option<Session>;
-    sessions() -> Vec<Session>;
-    session_page(query: SessionQuery) -> Vec<Session>;
-    next_step_index(session_id: SessionId) -> u64;
+forward!(Sessions {
+    read session(session_id: SessionId) -> Option<Session>;
+    read session_of(principal_id: &PrincipalId, kind: SessionKind) -> Option<Session>;
+    read sessions() -> Vec<Session>;
+    read session_page(query: SessionQuery) -> Vec<Session>;
+    read next_step_index(session_id: SessionId) -> u64;
 });
 
-forward_while_alive!(Approvals {
-    approval(approval_id: ApprovalId) -> Option<Approval>;
-    approvals(query: ApprovalQuery) -> Vec<Approval>;
-    open_approvals(principal_id: Option<&PrincipalId>) -> u64;
+forward!(Approvals {
+    read approval(approval_id: ApprovalId) -> Option<Approval>;
+    read approvals(query: ApprovalQuery) -> Vec<Approval>;
+    read open_approvals(principal_id: Option<&PrincipalId>) -> u64;
 });
 
-forward_while_alive!(Budgets {
-    used(accounts: &[Account]) -> Vec<Decimal>;
-    accounts(budget: &BudgetName, window: Window, limit: usize) -> Vec<Balance>;
-    balances() -> Vec<Balance>;
+forward!(Budgets {
+    read used(accounts: &[Account]) -> Vec<Decimal>;
+    read accounts(budget: &BudgetName, window: Window, limit: usize) -> Vec<Balance>;
+    read balances() -> Vec<Balance>;
 });
 
-forward_while_alive!(Events {
-    events_by_id(event_ids: &[ArtifactId]) -> Vec<Event>;
-    events(query: EventQuery) -> Vec<PlacedEvent>;
-    opened_turns(query: TurnQuery) -> Vec<Event>;
-    last_position() -> u64;
-    last_loose_position() -> u64;
-    committed_loose_position() -> Option<u64>;
-    loose_page(after: u64, limit: usize) -> Vec<(u64, LinkedEvent)>;
+forward!(Events {
+    read events_by_id(event_ids: &[ArtifactId]) -> Vec<Event>;
+    read events(query: EventQuery) -> Vec<PlacedEvent>;
+    read opened_turns(query: TurnQuery) -> Vec<Event>;
+    read last_position() -> u64;
+    read last_loose_position() -> u64;
+    read committed_loose_position() -> Option<u64>;
+    read loose_page(after: u64, limit: usize) -> Vec<LinkedEvent>;
 });
 
-forward_while_alive!(Cursors {
-    take_cursor(name: &str, first: u64) -> Option<u64>;
-    move_cursor(cursor: &Cursor) -> bool;
-    cursors() -> Vec<Cursor>;
+forward!(Cursors {
+    read take_cursor(name: &str, first: u64) -> Option<u64>;
+    read move_cursor(cursor: &Cursor) -> bool;
+    read cursors() -> Vec<Cursor>;
 });
 
-forward_while_alive!(Audits {
-    counts() -> Counts;
-    moment() -> Moment;
-    audit(last: &Counts, before: Option<RunId>, limit: usize) -> Vec<Audited>;
-    shared_keys(limit: usize) -> Vec<IdempotencyKey>;
-    size_bytes() -> Option<u64>;
-    damage() -> Vec<String>;
+forward!(Audits {
+    read counts() -> Counts;
+    read moment() -> Moment;
+    read audit(last: &Counts, before: Option<RunId>, limit: usize) -> Vec<Audited>;
+    read shared_keys(limit: usize) -> Vec<IdempotencyKey>;
+    read size_bytes() -> Option<u64>;
+    read damage() -> Vec<String>;
+});
+
+forward!(Erasables {
+    read erasable(run_id: RunId) -> Option<ErasableArgs>;
+    read erasable_page(after: Option<RunId>, limit: usize) -> Vec<ErasableArgs>;
+    write erase(commit: EraseCommit) -> ();
+});
+
+forward!(Archives {
+    read ended(query: EndedQuery) -> Vec<EndedRun>;
+    write archive(commit: ArchiveCommit) -> ();
+    read archived_run(run_id: RunId) -> Option<ArchivedRun>;
+    read archived_page(after: u64, limit: usize) -> Vec<KeptRun>;
 });

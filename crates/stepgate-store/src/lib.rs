@@ -16,6 +16,7 @@ mod search;
 mod select;
 mod locks;
 mod announcer;
+mod sql;
 pub mod backup;
 pub mod memory;
 pub mod sqlite;
@@ -27,6 +28,7 @@ pub use faulty::{Faults, FaultyStore, StopAt};
 pub use memory::MemoryStore;
 pub use payload_keys::PayloadKeys;
 pub use postgres::{PostgresOptions, PostgresStore, Restoring};
+pub use sql::SqlStore;
 pub use sqlite::{OpenError, SqliteOptions, SqliteStore};
 
 /// What the store answers.

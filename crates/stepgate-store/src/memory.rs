@@ -2,34 +2,36 @@
 
 mod data;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use stepgate_core::approval::Approval;
+use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::{Account, Balance, BudgetName, Window};
 use stepgate_core::decimal::Decimal;
-use stepgate_core::event::Event;
+use stepgate_core::event::{Event, EventType};
 use stepgate_core::idempotency::Binding;
-use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
+use stepgate_core::ids::{
+    ApprovalId, ArtifactId, IdPrefix, IdempotencyKey, PrincipalId, RunId, SessionId,
+};
+use stepgate_core::journal::ExecutionState;
 use stepgate_core::lock::locked;
 use stepgate_core::ports::{
     Alone, Announce, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets,
     Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables, EraseCommit,
-    EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection,
-    RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
+    EventQuery, Events, KeptRun, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery,
+    Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
 };
-use stepgate_core::run::Run;
+use stepgate_core::run::{Run, Status};
 use stepgate_core::session::{Session, SessionKind};
 
 use crate::Result;
 use crate::announcer::Announcer;
 use crate::locks::{LOCK_WAIT_DEFAULT, TraceLocks};
-use crate::plan::{Step, Write};
-use data::Data;
+use crate::plan::{Step, View, Write};
+use data::{Data, Seat, number};
 
 /// A store whose rows live as long as a handle to them. A clone is the same store.
 #[derive(Clone, Debug)]
@@ -132,28 +134,14 @@ impl Locks for MemoryStore {
 }
 
 #[async_trait]
-impl Journals for MemoryStore {
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>> {
-        Ok(self.rows().state(trace_id))
-    }
-
-    async fn list_log_entries(&self, trace_id: RunId, after_seq: u64) -> Result<Vec<Appended>> {
-        let dossier = self.dossier(trace_id).await?;
-        let entries = dossier.map_or_else(Vec::new, |dossier| dossier.entries);
-        let is_after = |appended: &Appended| appended.entry.sequence_number > after_seq;
-        Ok(entries.into_iter().filter(is_after).collect())
-    }
-
-    async fn load_latest_checkpoint(&self, trace_id: RunId) -> Result<Option<Checkpoint>> {
-        let dossier = self.dossier(trace_id).await?;
-        Ok(dossier.and_then(|dossier| dossier.checkpoints.into_iter().next_back()))
-    }
-}
-
-#[async_trait]
 impl Runs for MemoryStore {
     async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>> {
-        Ok(self.rows().binding(key))
+        self.rows().binding(key)
+    }
+
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>> {
+        let dossier = self.dossier(trace_id).await?;
+        Ok(dossier.map(|dossier| dossier.state()).transpose()?.flatten())
     }
 
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>> {
@@ -166,7 +154,24 @@ impl Runs for MemoryStore {
     }
 
     async fn runs(&self, query: RunQuery) -> Result<Vec<Run>> {
-        Ok(self.rows().runs(&query))
+        let rows = self.rows();
+        let older = older(&rows.order, query.before, |run_id| *run_id);
+        let is_asked_for = |run: &&Run| {
+            let session_id = run.arrival.session_id;
+            let session = query.session_id.is_none_or(|id| session_id == id)
+                && rows.is_in_session_of(query.principal_id.as_ref(), session_id);
+            let status = query.status.is_none_or(|status| run.status == status);
+            let came = run.arrival.received_at;
+            let time = query.since.is_none_or(|since| came >= since)
+                && query.until.is_none_or(|until| came < until);
+            let text = query.text.as_ref().is_none_or(|text| text.matches(run));
+            let name = query.tool_name.is_none() || query.tool_name == run.tool_name;
+            session && status && name && time && text
+        };
+        let newest_first =
+            later(older, query.after).iter().rev().filter_map(|run_id| rows.runs.get(run_id));
+        let asked_for = newest_first.map(|dossier| &dossier.run).filter(is_asked_for);
+        Ok(asked_for.take(query.limit).cloned().collect())
     }
 
     async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
@@ -175,14 +180,24 @@ impl Runs for MemoryStore {
     }
 
     async fn unfinished(&self) -> Result<Vec<Unfinished>> {
-        Ok(self.rows().unfinished())
+        let rows = self.rows();
+        let dossiers = rows.order.iter().filter_map(|run_id| rows.runs.get(run_id));
+        let unfinished = dossiers.filter(|dossier| !dossier.run.status.is_final());
+        let is_pending = |approval: &Approval| approval.status == ApprovalStatus::Pending;
+        let unfinished = unfinished.map(|Dossier { run, approval, .. }| Unfinished {
+            run_id: run.arrival.run_id,
+            tool_name: run.tool_name.clone(),
+            is_waiting: run.status == Status::ApprovalRequired
+                && approval.as_ref().is_some_and(is_pending),
+        });
+        Ok(unfinished.collect())
     }
 }
 
 #[async_trait]
 impl Sessions for MemoryStore {
     async fn session(&self, session_id: SessionId) -> Result<Option<Session>> {
-        Ok(self.rows().session(session_id))
+        self.rows().session(session_id)
     }
 
     async fn session_of(
@@ -190,7 +205,11 @@ impl Sessions for MemoryStore {
         principal_id: &PrincipalId,
         kind: SessionKind,
     ) -> Result<Option<Session>> {
-        Ok(self.rows().session_of(principal_id, kind))
+        let rows = self.rows();
+        let is_theirs =
+            |seat: &&Seat| seat.session.principal_id == *principal_id && seat.session.kind == kind;
+        let first = rows.sessions.values().filter(is_theirs).min_by_key(|seat| seat.number);
+        Ok(first.map(|seat| seat.session.clone()))
     }
 
     async fn sessions(&self) -> Result<Vec<Session>> {
@@ -198,11 +217,21 @@ impl Sessions for MemoryStore {
     }
 
     async fn session_page(&self, query: SessionQuery) -> Result<Vec<Session>> {
-        Ok(self.rows().session_page(&query))
+        let rows = self.rows();
+        let mut seats: Vec<&Seat> = rows.sessions.values().collect();
+        seats.sort_by_key(|seat| seat.number);
+        let older = older(&seats, query.before, |seat| seat.session.session_id);
+        let principal_id = query.principal_id.as_ref();
+        let is_asked_for = |session: &&Session| {
+            principal_id.is_none_or(|id| session.principal_id == *id)
+                && fits(query.id_prefix.as_ref(), &session.session_id)
+        };
+        let sessions = older.iter().rev().map(|seat| &seat.session).filter(is_asked_for);
+        Ok(sessions.take(query.limit).cloned().collect())
     }
 
     async fn next_step_index(&self, session_id: SessionId) -> Result<u64> {
-        let session = self.rows().session(session_id);
+        let session = self.rows().session(session_id)?;
         let durable = session.ok_or(StoreError::UnknownSession(session_id))?.last_step_index;
         let mut indexes = locked(&self.process.indexes);
         let given = indexes.entry(session_id).or_default();
@@ -214,15 +243,43 @@ impl Sessions for MemoryStore {
 #[async_trait]
 impl Approvals for MemoryStore {
     async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>> {
-        Ok(self.rows().approval(approval_id))
+        self.rows().approval(approval_id)
     }
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>> {
-        Ok(self.rows().approvals(&query))
+        let rows = self.rows();
+        let place = |id: ApprovalId| {
+            let run_id = rows.approvals.get(&id);
+            rows.asked.iter().position(|asked| Some(asked) == run_id)
+        };
+        let end = query.before.map_or(rows.asked.len(), |id| place(id).unwrap_or(0));
+        let start = query.after.map_or(0, |id| place(id).map_or(rows.asked.len(), |at| at + 1));
+        let asked = rows.asked.get(start..end).unwrap_or_default();
+        let in_order: Box<dyn Iterator<Item = &RunId>> = match query.oldest_first {
+            true => Box::new(asked.iter()),
+            false => Box::new(asked.iter().rev()),
+        };
+        let in_order = in_order.filter_map(|run_id| rows.runs.get(run_id));
+        let of_principal = in_order.filter(|dossier| {
+            let session_id = dossier.run.arrival.session_id;
+            rows.is_in_session_of(query.principal_id.as_ref(), session_id)
+        });
+        let approvals = of_principal.filter_map(|dossier| dossier.approval.as_ref());
+        let is_asked_for = |approval: &&Approval| {
+            query.status.is_none_or(|status| approval.status == status)
+                && fits(query.id_prefix.as_ref(), &approval.approval_id)
+        };
+        Ok(approvals.filter(is_asked_for).take(query.limit).cloned().collect())
     }
 
     async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64> {
-        Ok(self.rows().open_approvals(principal_id))
+        let rows = self.rows();
+        let asked = rows.asked.iter().filter_map(|run_id| rows.runs.get(run_id));
+        let theirs = asked
+            .filter(|dossier| rows.is_in_session_of(principal_id, dossier.run.arrival.session_id));
+        let approvals = theirs.filter_map(|dossier| dossier.approval.as_ref());
+        let open = approvals.filter(|approval| approval.status == ApprovalStatus::Pending);
+        Ok(number(open.count()))
     }
 }
 
@@ -261,15 +318,47 @@ impl Budgets for MemoryStore {
 #[async_trait]
 impl Events for MemoryStore {
     async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>> {
-        Ok(self.rows().events_by_id(event_ids))
+        let rows = self.rows();
+        let places = event_ids.iter().filter_map(|event_id| rows.events.get(event_id));
+        let places: BTreeSet<usize> = places.copied().collect();
+        Ok(places.into_iter().filter_map(|place| rows.history.get(place)).cloned().collect())
     }
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>> {
-        Ok(self.rows().events(&query))
+        let rows = self.rows();
+        let is_asked_for = |placed: &(u64, &Event)| {
+            let (position, event) = *placed;
+            let types = &query.event_types;
+            position > query.after
+                && rows.events.contains_key(&event.event_id)
+                && query.back_from.is_none_or(|before| position < before)
+                && (types.is_empty() || types.contains(&event.event_type))
+                && (!query.loose_only || event.run_id.is_none())
+                && rows.is_in_session_of(query.principal_id.as_ref(), event.session_id)
+        };
+        let asked_for = (1..).zip(&rows.history).filter(is_asked_for);
+        let found: Vec<(u64, &Event)> = match query.back_from {
+            None => asked_for.take(query.limit).collect(),
+            Some(_) => {
+                let oldest_first: Vec<_> = asked_for.collect();
+                oldest_first.into_iter().rev().take(query.limit).collect()
+            }
+        };
+        let placed =
+            |(position, event): (u64, &Event)| PlacedEvent { position, event: event.clone() };
+        Ok(found.into_iter().map(placed).collect())
     }
 
     async fn opened_turns(&self, query: TurnQuery) -> Result<Vec<Event>> {
-        Ok(self.rows().opened_turns(&query))
+        let rows = self.rows();
+        let older = older(&rows.history, query.before, |event| event.event_id);
+        let is_asked_for = |event: &&Event| {
+            event.event_type == EventType::TurnOpened
+                && fits(query.id_prefix.as_ref(), &event.event_id)
+                && query.session_id.is_none_or(|id| event.session_id == id)
+                && rows.is_in_session_of(query.principal_id.as_ref(), event.session_id)
+        };
+        Ok(older.iter().rev().filter(is_asked_for).take(query.limit).cloned().collect())
     }
 
     async fn last_position(&self) -> Result<u64> {
@@ -277,16 +366,17 @@ impl Events for MemoryStore {
     }
 
     async fn last_loose_position(&self) -> Result<u64> {
-        Ok(self.rows().loose.last().map_or(0, |(position, _)| *position))
+        Ok(self.rows().loose.last().map_or(0, |linked| linked.position))
     }
 
     async fn committed_loose_position(&self) -> Result<Option<u64>> {
         self.last_loose_position().await.map(Some)
     }
 
-    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<(u64, LinkedEvent)>> {
-        let is_later = |(position, _): &&(u64, LinkedEvent)| *position > after;
-        Ok(self.rows().loose.iter().filter(is_later).take(limit).cloned().collect())
+    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<LinkedEvent>> {
+        let rows = self.rows();
+        let later = rows.loose.iter().filter(|linked| linked.position > after);
+        Ok(later.take(limit).cloned().collect())
     }
 }
 
@@ -314,7 +404,21 @@ impl Cursors for MemoryStore {
 #[async_trait]
 impl Audits for MemoryStore {
     async fn counts(&self) -> Result<Counts> {
-        Ok(self.rows().counts())
+        let rows = self.rows();
+        let mut counts = Counts {
+            runs: number(rows.runs.len()),
+            events: number(rows.events.len()),
+            approvals: number(rows.approvals.len()),
+            bindings: number(rows.keys.len()),
+            sessions: number(rows.sessions.len()),
+            ..Counts::default()
+        };
+        for dossier in rows.runs.values() {
+            counts.entries += number(dossier.entries.len());
+            counts.checkpoints += number(dossier.checkpoints.len());
+            counts.records += u64::from(dossier.record.is_some());
+        }
+        Ok(counts)
     }
 
     async fn moment(&self) -> Result<Moment> {
@@ -330,7 +434,14 @@ impl Audits for MemoryStore {
     }
 
     async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>> {
-        Ok(self.rows().shared_keys(limit))
+        let rows = self.rows();
+        let bindings = rows.runs.values().filter_map(|dossier| dossier.binding.as_ref());
+        let mut traces: BTreeMap<&IdempotencyKey, usize> = BTreeMap::new();
+        for binding in bindings {
+            *traces.entry(&binding.idempotency_key).or_default() += 1;
+        }
+        let shared = traces.into_iter().filter(|(_, traces)| *traces > 1);
+        Ok(shared.map(|(key, _)| key.clone()).take(limit).collect())
     }
 
     async fn size_bytes(&self) -> Result<Option<u64>> {
@@ -362,7 +473,26 @@ impl Erasables for MemoryStore {
 #[async_trait]
 impl Archives for MemoryStore {
     async fn ended(&self, query: EndedQuery) -> Result<Vec<EndedRun>> {
-        Ok(self.rows().ended(&query))
+        let rows = self.rows();
+        let is_asked_for = |dossier: &&Dossier| {
+            let arrival = &dossier.run.arrival;
+            dossier.run.status.is_final()
+                && query.after.is_none_or(|after| arrival.run_id > after)
+                && arrival.received_at < query.until
+                && rows.order.last() != Some(&arrival.run_id)
+                && rows.asked.last() != Some(&arrival.run_id)
+        };
+        let ended = |dossier: &Dossier| EndedRun {
+            run_id: dossier.run.arrival.run_id,
+            received_at: dossier.run.arrival.received_at,
+            tool_name: dossier.run.tool_name.clone(),
+            status: dossier.run.status,
+            last_event: dossier.events.last().map_or(0, |linked| linked.position),
+        };
+        let mut found: Vec<_> = rows.runs.values().filter(is_asked_for).map(ended).collect();
+        found.sort_by_key(|run| run.run_id);
+        found.truncate(query.limit);
+        Ok(found)
     }
 
     async fn archive(&self, commit: ArchiveCommit) -> Result<()> {
@@ -380,4 +510,24 @@ impl Archives for MemoryStore {
         let later = rows.archived.iter().filter(|kept| kept.position > after);
         Ok(later.take(limit).cloned().collect())
     }
+}
+
+/// The rows before the one with this id: all where no id is given, none where it is unknown.
+fn older<T, I: PartialEq>(rows: &[T], before: Option<I>, id: impl Fn(&T) -> I) -> &[T] {
+    let Some(before) = before else { return rows };
+    let at = rows.iter().position(|row| id(row) == before);
+    rows.get(..at.unwrap_or(0)).unwrap_or_default()
+}
+
+/// The runs after this one.
+fn later(run_ids: &[RunId], after: Option<RunId>) -> &[RunId] {
+    let Some(after) = after else { return run_ids };
+    // From the newest: a reader asks for what is new.
+    let at = run_ids.iter().rposition(|run_id| *run_id == after);
+    at.and_then(|at| run_ids.get(at + 1..)).unwrap_or_default()
+}
+
+/// Whether an id begins with the prefix, where one is asked for.
+fn fits(prefix: Option<&IdPrefix>, id: &impl ToString) -> bool {
+    prefix.is_none_or(|prefix| prefix.fits(id))
 }

@@ -40,35 +40,24 @@ pub(crate) const OLD_TABLES: [Table; 3] = [OLD_JOURNAL, OLD_RECORDS, OLD_CHECKPO
 
 type Row = Vec<Cell<'static>>;
 
-/// The rows of one trace.
-#[derive(Default)]
-struct Trace {
-    journal: Vec<Row>,
-    checkpoints: Vec<Row>,
-    records: Vec<Row>,
-}
-
 /// The chunks of these rows, in the order of [`OLD_TABLES`] and of their sequence numbers; or which rows cannot be
 /// moved.
-pub(crate) fn chunks_of(
-    [journal, records, checkpoints]: [Vec<Row>; 3],
-) -> Result<Vec<Row>, String> {
-    let mut traces: BTreeMap<String, Trace> = BTreeMap::new();
-    let mut group = |rows: Vec<Row>, table: fn(&mut Trace) -> &mut Vec<Row>| {
+pub(crate) fn chunks_of(tables: [Vec<Row>; 3]) -> Result<Vec<Row>, String> {
+    let mut traces: BTreeMap<String, [Vec<Row>; 3]> = BTreeMap::new();
+    for (table, rows) in tables.into_iter().enumerate() {
         for mut row in rows {
             let Cell::Text(trace_id) = row.remove(0) else {
                 return Err("a row without the id of its trace".to_owned());
             };
-            table(traces.entry(trace_id.into_owned()).or_default()).push(row);
+            let of_trace = traces.entry(trace_id.into_owned()).or_default();
+            if let Some(rows) = of_trace.get_mut(table) {
+                rows.push(row);
+            }
         }
-        Ok(())
-    };
-    group(journal, |trace| &mut trace.journal)?;
-    group(checkpoints, |trace| &mut trace.checkpoints)?;
-    group(records, |trace| &mut trace.records)?;
+    }
     let mut chunks = Vec::new();
-    for (trace_id, trace) in traces {
-        for chunk in trace.chunks() {
+    for (trace_id, rows) in traces {
+        for chunk in chunks_of_trace(rows) {
             chunks.push(chunk.row(&trace_id)?);
         }
     }
@@ -94,41 +83,38 @@ fn is_link(link: &[Cell<'_>]) -> bool {
     link.iter().any(|cell| *cell != Cell::Nothing)
 }
 
-impl Trace {
-    /// As few as the links allow: each chunk has one, which is that of its first entry or of its record.
-    fn chunks(self) -> Vec<Chunk> {
-        let mut chunks: Vec<Chunk> = Vec::new();
-        for mut row in self.journal {
-            let link = link_of(&mut row);
-            match chunks.last_mut() {
-                Some(chunk) if !is_link(&link) => chunk.entries.push(row),
-                Some(_) | None => {
-                    chunks.push(Chunk { entries: vec![row], link, ..Chunk::default() });
-                }
-            }
-        }
-        let mut checkpoints = self.checkpoints;
-        for mut row in self.records {
-            let (link, checkpoints) = (link_of(&mut row), std::mem::take(&mut checkpoints));
-            match chunks.last_mut() {
-                Some(chunk) if !is_link(&chunk.link) && chunk.records.is_empty() => {
-                    chunk.link = link;
-                    chunk.checkpoints = checkpoints;
-                    chunk.records.push(row);
-                }
-                Some(_) | None => {
-                    let records = vec![row];
-                    chunks.push(Chunk { records, checkpoints, link, ..Chunk::default() });
-                }
-            }
-        }
+/// As few as the links allow: each chunk has one, which is that of its first entry or of its record.
+fn chunks_of_trace([journal, records, mut checkpoints]: [Vec<Row>; 3]) -> Vec<Chunk> {
+    let mut chunks: Vec<Chunk> = Vec::new();
+    for mut row in journal {
+        let link = link_of(&mut row);
         match chunks.last_mut() {
-            _ if checkpoints.is_empty() => {}
-            Some(chunk) => chunk.checkpoints.extend(checkpoints),
-            None => chunks.push(Chunk { checkpoints, ..Chunk::default() }),
+            Some(chunk) if !is_link(&link) => chunk.entries.push(row),
+            Some(_) | None => {
+                chunks.push(Chunk { entries: vec![row], link, ..Chunk::default() });
+            }
         }
-        chunks
     }
+    for mut row in records {
+        let (link, checkpoints) = (link_of(&mut row), std::mem::take(&mut checkpoints));
+        match chunks.last_mut() {
+            Some(chunk) if !is_link(&chunk.link) && chunk.records.is_empty() => {
+                chunk.link = link;
+                chunk.checkpoints = checkpoints;
+                chunk.records.push(row);
+            }
+            Some(_) | None => {
+                let records = vec![row];
+                chunks.push(Chunk { records, checkpoints, link, ..Chunk::default() });
+            }
+        }
+    }
+    match chunks.last_mut() {
+        _ if checkpoints.is_empty() => {}
+        Some(chunk) => chunk.checkpoints.extend(checkpoints),
+        None => chunks.push(Chunk { checkpoints, ..Chunk::default() }),
+    }
+    chunks
 }
 
 impl Chunk {

@@ -39,6 +39,16 @@ pub(crate) enum Write {
     Erase(Box<EraseCommit>),
 }
 
+impl Write {
+    /// The commit of a step, where it is one.
+    pub(crate) fn commit(&self) -> Option<&StepCommit> {
+        match self {
+            Self::Step(step) => Some(step.commit()),
+            Self::Event(_) | Self::Session(..) | Self::Archive(_) | Self::Erase(_) => None,
+        }
+    }
+}
+
 /// A step's commit, with every digest that can be computed without the store. They are computed in advance,
 /// to save time on the single thread that writes.
 #[derive(Clone, Debug)]

@@ -14,7 +14,6 @@ mod read;
 mod list;
 mod cells;
 mod columns;
-mod cursors;
 mod point;
 mod nodes;
 mod waiting;
@@ -27,30 +26,19 @@ mod roofline;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use deadpool_postgres::Object;
-use stepgate_core::approval::Approval;
-use stepgate_core::archive::ArchivedRun;
-use stepgate_core::budget::{Account, Balance, BudgetName, Window};
-use stepgate_core::decimal::Decimal;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::Event;
-use stepgate_core::idempotency::Binding;
-use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateError};
+use stepgate_core::ids::{ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::journal::StateError;
 use stepgate_core::ports::{
-    Announce, Announcement, ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits,
-    Budgets, Counts, Cursor, Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables,
-    EraseCommit, EventQuery, Events, Journals, KeptRun, LinkedEvent, Locks, Moment, Node, Nodes,
-    PlacedEvent, Recollection, RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError,
-    TurnQuery, Unfinished, Unreached, Writes,
+    Announcement, Audited, Audits, Counts, Cursor, Cursors, Dossier, Locks, Moment, Node, Nodes,
+    Recollection, RunQuery, Runs, StoreError, TurnQuery, Unfinished, Unreached,
 };
 use stepgate_core::run::Run;
-use stepgate_core::session::{Session, SessionKind};
-use stepgate_core::spans::COMMIT;
+use stepgate_core::session::Session;
 use stepgate_core::time::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing::instrument;
 
 pub use backup::Restoring;
 pub use error::OpenError;
@@ -58,16 +46,15 @@ pub use open::PostgresOptions;
 pub use roofline::{Scratch, Script};
 
 use crate::Result;
-use crate::announcer::Announcer;
-use crate::chunk::{self, Chunk};
 use crate::locks::TraceLocks;
 use crate::payload_keys::PayloadKeys;
-use crate::plan::{Step, Write};
-use crate::rows::{balance_from, binding_from, event_from};
-use crate::search::with_one_name;
-use crate::select::{self, Engine};
-use crate::tables::{BUDGET_ACCOUNTS, CURSORS, EFFECTS, LOOSE_EVENTS};
-use cells::{all, one};
+use crate::plan::Write;
+use crate::rows::{event_from, session_from};
+use crate::search::Finder;
+use crate::select::{self, Engine, Select};
+use crate::sql::{Database, SqlStore};
+use crate::tables::{CURSORS, Cell, LOOSE_EVENTS, SESSIONS};
+use cells::{all, escaped, one};
 use link::Query;
 use listen::Listener;
 use open::{Address, Lines};
@@ -79,15 +66,15 @@ use writer::Writer;
 const RUNS_AT_ONCE: usize = 32;
 
 /// A store in a PostgreSQL database.
+pub type PostgresStore = SqlStore<Postgres>;
+
+/// The connections of one node to its database.
 #[derive(Debug)]
-pub struct PostgresStore {
+pub struct Postgres {
     readers: Readers,
     point: Arc<Point>,
-    locks: TraceLocks,
     /// None where the store was opened for reading only.
     desk: Option<Desk>,
-    announcer: Announcer,
-    keys: PayloadKeys,
 }
 
 /// What a node needs for writing.
@@ -133,14 +120,8 @@ impl PostgresStore {
         let renewing = tokio::spawn(Arc::clone(&node).keep_renewing());
         let (leaving, left) = watch::channel(false);
         let writer = Writer::start(lines.clone(), Arc::clone(&node), &options, left);
-        Ok(Self {
-            point: Point::new(lines.clone(), options.answer_wait, Durability::After),
-            readers: Readers { source: Source::Pool(pool), patience: options.answer_wait },
-            locks: TraceLocks::new(options.lock_wait),
-            desk: Some(Desk { writer, node, lines, listener, renewing, leaving }),
-            announcer: Announcer::default(),
-            keys: PayloadKeys::default(),
-        })
+        let desk = Desk { writer, node, lines: lines.clone(), listener, renewing, leaving };
+        Ok(Self::over(Source::Pool(pool), lines, Some(desk), &options))
     }
 
     /// Opens an existing store for reading only. Nothing in it changes, and all reads see one snapshot,
@@ -156,148 +137,67 @@ impl PostgresStore {
                      SELECT count(*) FROM stepgate_store";
         let begun = connection.batch_execute(begin).await;
         begun.map_err(|error| error::while_opening(&address.shown, &error))?;
-        Ok(Self::reading(Arc::new(tokio::sync::Mutex::new(connection)), lines, &options))
+        let source = Source::OneMoment(Arc::new(tokio::sync::Mutex::new(connection)));
+        Ok(Self::over(source, lines, None, &options))
     }
 
-    /// Reads on one connection, which stays in its transaction.
-    fn reading(
-        connection: Arc<tokio::sync::Mutex<Object>>,
-        lines: Lines,
-        options: &PostgresOptions,
-    ) -> Self {
-        let source = Source::OneMoment(connection);
-        Self {
-            point: Point::new(lines, options.answer_wait, Durability::After),
-            readers: Readers { source, patience: options.answer_wait },
-            locks: TraceLocks::new(options.lock_wait),
-            desk: None,
-            announcer: Announcer::default(),
-            keys: PayloadKeys::default(),
-        }
+    fn over(source: Source, lines: Lines, desk: Option<Desk>, options: &PostgresOptions) -> Self {
+        let point = Point::new(lines, options.answer_wait, Durability::After);
+        let readers = Readers { source, patience: options.answer_wait };
+        Self::of(Postgres { readers, point, desk }, options.lock_wait)
     }
 
     /// What the database's clock says, by which leases are measured.
     pub async fn now(&self) -> Result<Timestamp> {
-        let ms = self.readers.one(list::clock()).await?.unwrap_or(0);
+        let ms = self.database.one(list::clock()).await?.unwrap_or(0);
         Ok(Timestamp::from_millisecond(i64::try_from(ms).unwrap_or(i64::MAX)))
-    }
-
-    /// Announces its own writes from now on. Writes of other nodes come through `elsewhere`.
-    pub fn announcing_to(self, announce: Arc<dyn Announce>) -> Self {
-        Self { announcer: Announcer::to(announce), ..self }
-    }
-
-    /// Encrypts original payloads under these keys from now on, and reads what they have encrypted.
-    pub fn with_payload_keys(self, keys: PayloadKeys) -> Self {
-        Self { keys, ..self }
     }
 
     /// Renews this node's lease now instead of when it is due. If the lease has expired, the node registers
     /// as a new incarnation.
     pub async fn renew_lease(&self) -> Result<()> {
-        self.desk()?.node.renew().await
+        self.database.desk()?.node.renew().await
     }
+}
 
-    async fn write(&self, write: Write) -> Result<Option<Session>> {
-        let Desk { writer, node, .. } = self.desk()?;
-        let claim = match &write {
-            Write::Step(step) => node.claim_on(step.commit().place.run_id),
-            Write::Event(_) | Write::Session(..) | Write::Archive(_) | Write::Erase(_) => None,
-        };
-        let announcement = Announcer::announcement(&write);
-        let written = writer.write(write, claim).await;
-        self.announcer.tell(announcement, &written);
-        written
-    }
-
+impl Postgres {
     fn desk(&self) -> Result<&Desk> {
         let read_only = || StoreError::Unavailable("opened read-only".into());
         self.desk.as_ref().ok_or_else(read_only)
     }
 }
 
-#[async_trait]
-impl Writes for PostgresStore {
-    #[instrument(
-        target = COMMIT, name = "commit", level = "debug", skip_all,
-        fields(otel.kind = "client", db.system.name = "postgresql", db.operation.name = "COMMIT")
-    )]
-    async fn commit(&self, commit: StepCommit) -> Result<()> {
-        let commit = self.keys.seal(commit)?;
-        let packed = chunk::packed(&commit);
-        self.write(Write::Step(Box::new(Step::of(commit, packed)))).await.map(drop)
+impl Database for Postgres {
+    const ENGINE: Engine = Engine::Postgres;
+    const SYSTEM: &'static str = "postgresql";
+    const COUNTED: fn(&RunQuery, Finder) -> Select<u64> = list::counted;
+    const RUNS: fn(&RunQuery, Finder) -> Select<Run> = list::runs;
+    const OPENED_TURNS: fn(&TurnQuery) -> Select<Event> = list::opened_turns;
+
+    fn unfinished(&self) -> Select<Unfinished> {
+        list::unfinished(self.desk.as_ref().map(|desk| desk.node.incarnation()))
     }
 
-    async fn append_event(&self, event: Event) -> Result<()> {
-        self.write(Write::Event(Box::new(event))).await.map(drop)
+    async fn all<T: Send + 'static>(&self, select: Select<T>) -> Result<Vec<T>> {
+        let (table, read) = (select.table, select.read);
+        all(&self.readers.rows(select.into()).await?, table, read)
     }
 
-    async fn open_session(&self, session: Session, event: Event) -> Result<Session> {
-        let session_id = session.session_id;
-        let write = Write::Session(Box::new(session), Box::new(event));
-        let answer = self.write(write).await?;
-        answer.ok_or(StoreError::UnknownSession(session_id))
-    }
-}
-
-#[async_trait]
-impl Locks for PostgresStore {
-    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<()> {
-        self.locks.acquire(trace_id).await?;
-        let Some(desk) = &self.desk else { return Ok(()) };
-        // A caller that is dropped while another node is asked leaves no lock behind.
-        let held = Held { locks: &self.locks, trace_id: Some(trace_id) };
-        desk.node.claim(trace_id).await?;
-        held.keep();
-        Ok(())
+    async fn one<T: Send + 'static>(&self, select: Select<T>) -> Result<Option<T>> {
+        let (table, read) = (select.table, select.read);
+        one(&self.readers.rows(select.into()).await?, table, read)
     }
 
-    async fn release_trace_lock(&self, trace_id: RunId) -> Result<()> {
-        let disowned = match &self.desk {
-            Some(desk) => desk.node.disown(trace_id).await,
-            None => Ok(()),
-        };
-        self.locks.release(trace_id);
-        disowned
-    }
-
-    async fn may_dispatch(&self, trace_id: RunId) -> Result<()> {
-        self.desk()?.node.may_dispatch(trace_id).await
-    }
-}
-
-#[async_trait]
-impl Journals for PostgresStore {
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>> {
-        let trace = self.readers.one(read::trace(trace_id)).await?;
-        Ok(trace.and_then(|trace| ExecutionState::of(trace_id, trace.session_id, &trace.tail)))
-    }
-
-    async fn list_log_entries(&self, trace_id: RunId, after_seq: u64) -> Result<Vec<Appended>> {
-        let chunks = self.readers.all(select::chunks(trace_id)).await?;
-        Ok(Chunk::joined(chunks).entries_after(after_seq))
-    }
-
-    async fn load_latest_checkpoint(&self, trace_id: RunId) -> Result<Option<Checkpoint>> {
-        let chunks = self.readers.all(select::chunks(trace_id)).await?;
-        Ok(Chunk::joined(chunks).checkpoints.pop())
-    }
-}
-
-#[async_trait]
-impl Runs for PostgresStore {
-    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>> {
-        match self.desk {
-            Some(_) => {
-                let rows = self.point.ask(select::binding(key).into()).await?;
-                one(&rows, EFFECTS, binding_from)
-            }
-            None => self.readers.one(select::binding(key)).await,
+    async fn look_up<T: Send + 'static>(&self, select: Select<T>) -> Result<Option<T>> {
+        if self.desk.is_none() {
+            return self.one(select).await;
         }
+        let (table, read) = (select.table, select.read);
+        one(&self.point.ask(select.into()).await?, table, read)
     }
 
-    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>> {
-        read::dossier_from(&self.readers.read(&read::dossier(run_id)).await?, &self.keys)
+    async fn dossier(&self, run_id: RunId, keys: &PayloadKeys) -> Result<Option<Dossier>> {
+        read::dossier_from(&self.readers.read(&read::dossier(run_id)).await?, keys)
     }
 
     /// Reads many runs in one round trip.
@@ -314,158 +214,91 @@ impl Runs for PostgresStore {
         Ok(found)
     }
 
-    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>> {
-        let Some(query) = with_one_name(query) else { return Ok(Vec::new()) };
-        let finder = self.readers.finder(&query).await?;
-        self.readers.all(list::runs(&query, finder)).await
-    }
-
-    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
-        self.readers.all(select::run_ids(before, limit)).await
-    }
-
-    async fn unfinished(&self) -> Result<Vec<Unfinished>> {
-        let incarnation = self.desk.as_ref().map(|desk| desk.node.incarnation());
-        self.readers.all(list::unfinished(incarnation)).await
-    }
-}
-
-#[async_trait]
-impl Sessions for PostgresStore {
-    async fn session(&self, session_id: SessionId) -> Result<Option<Session>> {
-        self.readers.one(select::session(session_id)).await
-    }
-
-    async fn session_of(
-        &self,
-        principal_id: &PrincipalId,
-        kind: SessionKind,
-    ) -> Result<Option<Session>> {
-        self.readers.one(select::session_of(principal_id, kind)).await
-    }
-
-    async fn sessions(&self) -> Result<Vec<Session>> {
-        self.readers.all(select::sessions()).await
-    }
-
-    async fn session_page(&self, query: SessionQuery) -> Result<Vec<Session>> {
-        self.readers.all(select::session_page(Engine::Postgres, &query)).await
+    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>> {
+        let ids: Vec<String> = event_ids.iter().map(ToString::to_string).collect();
+        let sql = LOOSE_EVENTS.select() + " WHERE event_id = ANY($1)";
+        let rows = self.readers.rows(Query::new(sql, vec![Box::new(ids)])).await?;
+        all(&rows, LOOSE_EVENTS, |cells| Ok(event_from(cells)?.event))
     }
 
     async fn next_step_index(&self, session_id: SessionId) -> Result<u64> {
         self.desk()?;
         self.point.next_index(session_id).await
     }
-}
 
-#[async_trait]
-impl Approvals for PostgresStore {
-    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>> {
-        self.readers.one(select::approval(approval_id)).await
+    fn committed_loose_position(&self) -> Option<u64> {
+        self.desk.as_ref().and_then(|desk| desk.writer.committed_loose_position())
     }
 
-    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>> {
-        self.readers.all(select::approvals(&query)).await
-    }
-
-    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64> {
-        Ok(self.readers.one(select::open_approvals(principal_id)).await?.unwrap_or(0))
+    async fn write(&self, write: Write) -> Result<Option<Session>> {
+        let Desk { writer, node, .. } = self.desk()?;
+        let claim = write.commit().and_then(|commit| node.claim_on(commit.place.run_id));
+        writer.write(write, claim).await
     }
 }
 
 #[async_trait]
-impl Budgets for PostgresStore {
-    async fn used(&self, accounts: &[Account]) -> Result<Vec<Decimal>> {
-        let query = read::accounts(accounts.iter(), "");
-        let rows = match self.desk {
-            Some(_) => self.point.ask(query).await?,
-            None => self.readers.rows(query).await?,
+impl Locks for PostgresStore {
+    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<()> {
+        self.locks.acquire(trace_id).await?;
+        let Some(desk) = &self.database.desk else { return Ok(()) };
+        // A caller that is dropped while another node is asked leaves no lock behind.
+        let held = Held { locks: &self.locks, trace_id: Some(trace_id) };
+        desk.node.claim(trace_id).await?;
+        held.keep();
+        Ok(())
+    }
+
+    async fn release_trace_lock(&self, trace_id: RunId) -> Result<()> {
+        let disowned = match &self.database.desk {
+            Some(desk) => desk.node.disown(trace_id).await,
+            None => Ok(()),
         };
-        let found = all(&rows, BUDGET_ACCOUNTS, balance_from)?;
-        let used = |account: &Account| {
-            let balance = found.iter().find(|balance| balance.account == *account);
-            balance.map(|balance| balance.used).unwrap_or_default()
-        };
-        Ok(accounts.iter().map(used).collect())
+        self.locks.release(trace_id);
+        disowned
     }
 
-    async fn accounts(
-        &self,
-        budget: &BudgetName,
-        window: Window,
-        limit: usize,
-    ) -> Result<Vec<Balance>> {
-        self.readers.all(select::accounts(budget, window, limit)).await
-    }
-
-    async fn balances(&self) -> Result<Vec<Balance>> {
-        self.readers.all(select::balances()).await
-    }
-}
-
-#[async_trait]
-impl Events for PostgresStore {
-    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>> {
-        let rows = self.readers.rows(read::events_by_id(event_ids)).await?;
-        all(&rows, LOOSE_EVENTS, |cells| Ok(event_from(cells)?.event))
-    }
-
-    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>> {
-        self.readers.all(select::events(Engine::Postgres, &query)).await
-    }
-
-    async fn opened_turns(&self, query: TurnQuery) -> Result<Vec<Event>> {
-        self.readers.all(list::opened_turns(&query)).await
-    }
-
-    async fn last_position(&self) -> Result<u64> {
-        Ok(self.readers.one(list::last_position()).await?.unwrap_or(0))
-    }
-
-    async fn last_loose_position(&self) -> Result<u64> {
-        let select = select::last_loose_position(Engine::Postgres);
-        let position = match self.desk {
-            Some(_) => {
-                let (table, read) = (select.table, select.read);
-                one(&self.point.ask(select.into()).await?, table, read)?
-            }
-            None => self.readers.one(select).await?,
-        };
-        Ok(position.unwrap_or(0))
-    }
-
-    async fn committed_loose_position(&self) -> Result<Option<u64>> {
-        Ok(self.desk.as_ref().and_then(|desk| desk.writer.committed_loose_position()))
-    }
-
-    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<(u64, LinkedEvent)>> {
-        self.readers.all(select::loose_page(Engine::Postgres, after, limit)).await
+    async fn may_dispatch(&self, trace_id: RunId) -> Result<()> {
+        self.database.desk()?.node.may_dispatch(trace_id).await
     }
 }
 
 #[async_trait]
 impl Cursors for PostgresStore {
     async fn take_cursor(&self, name: &str, first: u64) -> Result<Option<u64>> {
-        let node = &self.desk()?.node;
-        let rows = node.ask(cursors::take(name, first, node.incarnation())).await?;
+        // If another living node has it, there is no row. A reader may read twice, so a lease that is renewed at this
+        // moment does no harm.
+        let sql = "INSERT INTO cursors AS there (name, reached, owner) VALUES ($1, $2, $3)
+                   ON CONFLICT (name) DO UPDATE SET owner = excluded.owner
+                   WHERE there.owner IS NULL OR there.owner = excluded.owner
+                      OR NOT EXISTS (SELECT 1 FROM nodes WHERE incarnation = there.owner
+                                       AND expires_at > clock_timestamp())
+                   RETURNING reached";
+        let node = &self.database.desk()?.node;
+        let values = [Cell::text_of(name), first.into(), Cell::Number(node.incarnation())];
+        let rows = node.ask(Query::of(sql, values)).await?;
         one(&rows, CURSORS, |cells| cells.number("reached"))
     }
 
     async fn move_cursor(&self, cursor: &Cursor) -> Result<bool> {
-        let node = &self.desk()?.node;
-        let rows = node.ask(cursors::step(cursor, node.incarnation())).await?;
-        Ok(!rows.is_empty())
+        let sql = "UPDATE cursors SET reached = greatest(reached, $2), error = $3
+                   WHERE name = $1 AND owner = $4 RETURNING reached";
+        let node = &self.database.desk()?.node;
+        let error = cursor.error.as_deref().map(|error| Cell::text_of(escaped(error)));
+        let (name, owner) = (Cell::text_of(&cursor.name), Cell::Number(node.incarnation()));
+        let values = [name, cursor.reached.into(), error.into(), owner];
+        Ok(!node.ask(Query::of(sql, values)).await?.is_empty())
     }
 
     async fn cursors(&self) -> Result<Vec<Cursor>> {
-        self.readers.all(select::cursors()).await
+        self.database.all(select::cursors()).await
     }
 }
 
 #[async_trait]
 impl Audits for PostgresStore {
     async fn counts(&self) -> Result<Counts> {
-        let counts = self.readers.one(list::counts()).await?;
+        let counts = self.database.one(list::counts()).await?;
         counts.ok_or_else(|| StateError::checksum("PostgreSQL does not count its rows").into())
     }
 
@@ -483,7 +316,7 @@ impl Audits for PostgresStore {
         let mut page = Vec::new();
         for run_ids in self.run_ids(before, limit).await?.chunks(RUNS_AT_ONCE) {
             let queries: Vec<Query> = run_ids.iter().copied().flat_map(read::dossier).collect();
-            let rows = self.readers.read(&queries).await?;
+            let rows = self.database.readers.read(&queries).await?;
             let dossiers = rows.chunks(queries.len() / run_ids.len());
             let dossiers = dossiers.map(|rows| read::dossier_from(rows, &self.keys));
             page.extend(
@@ -494,43 +327,43 @@ impl Audits for PostgresStore {
     }
 
     async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>> {
-        self.readers.all(list::shared_keys(limit)).await
+        self.database.all(list::shared_keys(limit)).await
     }
 
     async fn size_bytes(&self) -> Result<Option<u64>> {
-        self.readers.one(list::size_bytes()).await
+        self.database.one(list::size_bytes()).await
     }
 
     async fn damage(&self) -> Result<Vec<String>> {
-        Ok(guards::differences(&self.readers.read(&guards::found()).await?))
+        Ok(guards::differences(&self.database.readers.read(&guards::found()).await?))
     }
 }
 
 #[async_trait]
 impl Nodes for PostgresStore {
     fn node_id(&self) -> Option<String> {
-        self.desk.as_ref().map(|desk| desk.node.node_id().to_owned())
+        self.database.desk.as_ref().map(|desk| desk.node.node_id().to_owned())
     }
 
     async fn nodes(&self) -> Result<Vec<Node>> {
-        let this = self.desk.as_ref().map(|desk| desk.node.incarnation());
-        let rows = self.readers.rows(list::nodes()).await?;
+        let this = self.database.desk.as_ref().map(|desk| desk.node.incarnation());
+        let rows = self.database.readers.rows(list::nodes()).await?;
         all(&rows, list::NODES, |cells| list::node_from(cells, this))
     }
 
     async fn has_stray_runs(&self) -> Result<bool> {
-        let Some(desk) = &self.desk else { return Ok(false) };
-        let rows = self.readers.rows(list::stray_runs(desk.node.incarnation())).await?;
+        let Some(desk) = &self.database.desk else { return Ok(false) };
+        let rows = self.database.readers.rows(list::stray_runs(desk.node.incarnation())).await?;
         Ok(!rows.is_empty())
     }
 
     async fn unreached(&self) -> Result<Vec<Unreached>> {
-        let calls = self.readers.all(waiting::calls()).await?;
+        let calls = self.database.all(waiting::calls()).await?;
         let waiting = waiting::by_executor(calls.into_iter().flatten());
         if waiting.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = self.readers.rows(waiting::last_nodes(&waiting)).await?;
+        let rows = self.database.readers.rows(waiting::last_nodes(&waiting)).await?;
         let last_nodes = all(&rows, list::NODES, waiting::last_node_from)?;
         Ok(waiting::unreached(waiting, last_nodes))
     }
@@ -540,77 +373,44 @@ impl Nodes for PostgresStore {
     }
 
     async fn default_session_of(&self, principal_id: &PrincipalId) -> Result<Option<Session>> {
-        let node_id = self.desk.as_ref().map(|desk| desk.node.node_id());
-        self.readers.one(read::default_session_of(principal_id, node_id)).await
+        let node_id = self.database.desk.as_ref().map(|desk| desk.node.node_id());
+        let sql = SESSIONS.select()
+            + " WHERE principal_id = $1 AND kind = 'default' AND node_id IS NOT DISTINCT FROM $2";
+        let values = vec![Cell::text_of(principal_id.as_str()), node_id.map(Cell::text_of).into()];
+        self.database.one(Select::new(SESSIONS, sql, values, session_from)).await
     }
 
     async fn tell_policy(&self, policy_hash: Digest) -> Result<()> {
-        self.desk()?.node.tell_policy(policy_hash).await
+        self.database.desk()?.node.tell(|told| told.policy_hash = Some(policy_hash)).await
     }
 
     async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<()> {
-        self.desk()?.node.tell_executors(executor_ids).await
+        self.database.desk()?.node.tell(|told| told.executor_ids = executor_ids).await
     }
 
     async fn claim_executor(&self, executor_id: &str, mark: &str) -> Result<String> {
-        self.desk()?.node.claim_executor(executor_id, mark).await
+        self.database.desk()?.node.claim_executor(executor_id, mark).await
     }
 
     async fn leave(&self) {
-        let Some(desk) = &self.desk else { return };
+        let Some(desk) = &self.database.desk else { return };
         desk.renewing.abort();
         desk.node.leave().await;
         desk.leaving.send_replace(true);
         desk.listener.stop();
-        self.point.stop().await;
-        desk.lines.close();
-        match &self.readers.source {
+        self.database.point.stop().await;
+        desk.lines.pool.close();
+        match &self.database.readers.source {
             Source::Pool(pool) => pool.close(),
             Source::OneMoment(_) => {}
         }
     }
 
     async fn elsewhere(&self) -> Announcement {
-        match &self.desk {
+        match &self.database.desk {
             Some(desk) => desk.listener.next().await,
             None => std::future::pending().await,
         }
-    }
-}
-
-#[async_trait]
-impl Erasables for PostgresStore {
-    async fn erasable(&self, run_id: RunId) -> Result<Option<ErasableArgs>> {
-        let stored = self.readers.one(select::erasable(run_id)).await?;
-        Ok(stored.map(|stored| self.keys.erasable(stored)))
-    }
-
-    async fn erasable_page(&self, after: Option<RunId>, limit: usize) -> Result<Vec<ErasableArgs>> {
-        let stored = self.readers.all(select::erasable_page(after, limit)).await?;
-        Ok(stored.into_iter().map(|stored| self.keys.erasable(stored)).collect())
-    }
-
-    async fn erase(&self, commit: EraseCommit) -> Result<()> {
-        self.write(Write::Erase(Box::new(commit))).await.map(drop)
-    }
-}
-
-#[async_trait]
-impl Archives for PostgresStore {
-    async fn ended(&self, query: EndedQuery) -> Result<Vec<EndedRun>> {
-        self.readers.all(select::ended(&query)).await
-    }
-
-    async fn archive(&self, commit: ArchiveCommit) -> Result<()> {
-        self.write(Write::Archive(Box::new(commit))).await.map(drop)
-    }
-
-    async fn archived_run(&self, run_id: RunId) -> Result<Option<ArchivedRun>> {
-        self.readers.one(select::archived_run(run_id)).await
-    }
-
-    async fn archived_page(&self, after: u64, limit: usize) -> Result<Vec<KeptRun>> {
-        self.readers.all(select::archived_page(after, limit)).await
     }
 }
 

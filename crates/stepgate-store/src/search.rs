@@ -67,20 +67,14 @@ impl Finder {
         if is_id {
             return vec![Self::Id];
         }
-        let mut candidates = Vec::new();
-        if query.tool_name.as_ref().map_or(is_part, is_indexed) {
-            candidates.push(Self::Tool);
-        }
-        if query.status.is_some_and(|status| status != Status::Ok) {
-            candidates.push(Self::NotOk);
-        }
-        if query.principal_id.is_some() {
-            candidates.push(Self::Principal);
-        }
-        if candidates.is_empty() {
-            candidates.push(Self::All);
-        }
-        candidates
+        let candidates = [
+            (query.tool_name.as_ref().map_or(is_part, is_indexed), Self::Tool),
+            (query.status.is_some_and(|status| status != Status::Ok), Self::NotOk),
+            (query.principal_id.is_some(), Self::Principal),
+        ];
+        let fits = candidates.into_iter().filter_map(|(fits, it)| fits.then_some(it));
+        let fitting: Vec<_> = fits.collect();
+        if fitting.is_empty() { vec![Self::All] } else { fitting }
     }
 
     /// The candidate with the fewest rows.
@@ -143,25 +137,21 @@ pub(crate) const ARCHIVED_AT: &str =
 pub(crate) struct Order {
     table: &'static str,
     id: &'static str,
-    by: &'static str,
+    /// The column that rows are ordered by.
+    pub(crate) column: &'static str,
 }
 
 impl Order {
     /// Rows come in the order in which they were written; those that a prefix finds, in the order of their ids.
     pub(crate) fn of(table: &'static str, id: &'static str, has_prefix: bool) -> Self {
-        let by = if has_prefix { id } else { "position" };
-        Self { table, id, by }
-    }
-
-    /// The column that rows are ordered by.
-    pub(crate) fn column(self) -> &'static str {
-        self.by
+        let column = if has_prefix { id } else { "position" };
+        Self { table, id, column }
     }
 
     /// A condition for rows beyond the one with an id: `<` for those before it, `>` for those after it. `#`
     /// stands for the id.
     pub(crate) fn beyond(self, sign: char) -> String {
-        let Self { table, id, by } = self;
+        let Self { table, id, column: by } = self;
         let place = format!("(SELECT {by} FROM {table} WHERE {id} = #)");
         match by == id {
             true => format!("{id} {sign} #"),

@@ -145,10 +145,7 @@ pub(crate) fn erasable(run_id: RunId) -> Select<StoredErasable> {
 pub(crate) fn erasable_page(after: Option<RunId>, limit: usize) -> Select<StoredErasable> {
     let mut conditions = Conditions::default();
     conditions.add_some("tool_run_id > #", after);
-    conditions.select(ERASABLE_ARGS, limit, stored_erasable_from, |conditions| {
-        let rows = ERASABLE_ARGS.select();
-        format!("{rows} WHERE true{conditions} ORDER BY tool_run_id LIMIT #")
-    })
+    conditions.list((ERASABLE_ARGS, ""), "tool_run_id", limit, stored_erasable_from)
 }
 
 /// A row of `erasable_args`: the run, its session, and the stored bytes.
@@ -243,6 +240,19 @@ impl Conditions {
     fn add_prefix(&mut self, column: &str, prefix: Option<&IdPrefix>) {
         self.add_some(&format!("{column} >= #"), prefix.map(IdPrefix::as_str));
         self.add_some(&format!("{column} < #"), prefix.map(after_prefix));
+    }
+
+    /// The first rows of a table that fulfil them; `index` is what follows the table's name.
+    pub(crate) fn list<T>(
+        self,
+        (table, index): (Table, &str),
+        order: &str,
+        limit: usize,
+        read: Read<T>,
+    ) -> Select<T> {
+        self.select(table, limit, read, |conditions| {
+            format!("{}{index} WHERE true{conditions} ORDER BY {order} LIMIT #", table.select())
+        })
     }
 
     /// Adds the limit of rows and makes the query: `#` stands for that limit.
@@ -391,10 +401,8 @@ pub(crate) fn session_page(engine: Engine, query: &SessionQuery) -> Select<Sessi
     };
     conditions.add_prefix("session_id", query.id_prefix.as_ref());
     conditions.add_some(&format!("{principal_id} = #"), principal(&query.principal_id));
-    conditions.select(SESSIONS, query.limit, session_from, |conditions| {
-        let (rows, order) = (SESSIONS.select(), order.column());
-        format!("{rows}{index} WHERE true{conditions} ORDER BY {order} DESC LIMIT #")
-    })
+    let newest_first = format!("{} DESC", order.column);
+    conditions.list((SESSIONS, &index), &newest_first, query.limit, session_from)
 }
 
 /// The conditions on the events that opened turns, and their order.
@@ -425,10 +433,9 @@ pub(crate) fn approvals(query: &ApprovalQuery) -> Select<Approval> {
         None => {}
     }
     conditions.add_some(IS_APPROVAL_OF, principal(&query.principal_id));
-    let (order, way) = (order.column(), if query.oldest_first { "ASC" } else { "DESC" });
-    conditions.select(APPROVALS, query.limit, approval_from, |conditions| {
-        format!("{} WHERE true{conditions} ORDER BY {order} {way} LIMIT #", APPROVALS.select())
-    })
+    let way = if query.oldest_first { "ASC" } else { "DESC" };
+    let order = format!("{} {way}", order.column);
+    conditions.list((APPROVALS, ""), &order, query.limit, approval_from)
 }
 
 /// How many approvals are pending: the size of their index, or a walk over it for one principal.
@@ -476,10 +483,8 @@ pub(crate) fn events(engine: Engine, query: &EventQuery) -> Select<PlacedEvent> 
         let LinkedEvent { position, event, link: _ } = event_from(cells)?;
         Ok(PlacedEvent { position, event })
     };
-    let way = if query.back_from.is_some() { "DESC" } else { "ASC" };
-    conditions.select(LOOSE_EVENTS, query.limit, read, |conditions| {
-        format!("{}{index} WHERE true{conditions} ORDER BY position {way} LIMIT #", EVENTS.select())
-    })
+    let order = if query.back_from.is_some() { "position DESC" } else { "position" };
+    conditions.list((LOOSE_EVENTS, &index), order, query.limit, read)
 }
 
 /// An account of a budget.
@@ -507,6 +512,12 @@ pub(crate) fn balances() -> Select<Balance> {
     Select::new(BUDGET_ACCOUNTS, BUDGET_ACCOUNTS.select(), Vec::new(), balance_from)
 }
 
+/// The last position of a table.
+pub(crate) fn last_position(table: Table) -> Select<u64> {
+    let sql = format!("SELECT coalesce(max(position), 0) AS number FROM {}", table.name);
+    Select::new(table, sql, Vec::new(), |cells| cells.number("number"))
+}
+
 /// The last position of an event that belongs to no run.
 pub(crate) fn last_loose_position(engine: Engine) -> Select<u64> {
     let index = engine.by_index("events_loose");
@@ -517,13 +528,10 @@ pub(crate) fn last_loose_position(engine: Engine) -> Select<u64> {
 }
 
 /// Events that belong to no run, after a position, oldest first.
-pub(crate) fn loose_page(engine: Engine, after: u64, limit: usize) -> Select<(u64, LinkedEvent)> {
+pub(crate) fn loose_page(engine: Engine, after: u64, limit: usize) -> Select<LinkedEvent> {
     let mut conditions = Conditions::default();
     conditions.add("tool_run_id IS NULL");
     conditions.add_cell("position > #", after.into());
     let index = engine.by_index("events_loose");
-    let read: Read<_> = |cells| Ok((cells.number("position")?, event_from(cells)?));
-    conditions.select(LOOSE_EVENTS, limit, read, |conditions| {
-        format!("{}{index} WHERE true{conditions} ORDER BY position LIMIT #", EVENTS.select())
-    })
+    conditions.list((LOOSE_EVENTS, &index), "position", limit, event_from)
 }

@@ -1,6 +1,7 @@
 //! The tables that both SQL engines have, column by column, and the values of a row.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,6 +249,27 @@ impl SchemaState {
         };
         all.get(done..).unwrap_or_default()
     }
+}
+
+/// How the parts of a schema differ from those that the migrations make, a line each. `the` stands before their names.
+pub(crate) fn schema_differences<T: PartialEq>(
+    the: &str,
+    changed: &str,
+    expected: &BTreeMap<String, T>,
+    found: &BTreeMap<String, T>,
+) -> Vec<String> {
+    let mut differences = Vec::new();
+    for (name, made) in expected {
+        match found.get(name) {
+            Some(same) if same == made => {}
+            Some(_) => differences.push(format!("{the}{name} {changed}")),
+            None => differences.push(format!("{the}{name} is missing")),
+        }
+    }
+    for name in found.keys().filter(|name| !expected.contains_key(*name)) {
+        differences.push(format!("{the}{name} is not one of ours"));
+    }
+    differences
 }
 
 #[cfg(test)]

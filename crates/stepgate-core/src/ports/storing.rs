@@ -30,7 +30,6 @@ use crate::session::{Session, SessionKind};
 pub trait Store:
     Writes
     + Locks
-    + Journals
     + Runs
     + Sessions
     + Approvals
@@ -55,6 +54,25 @@ pub trait Store:
         self.commit(StepCommit { checkpoint: Some(checkpoint), ..StepCommit::at(place) }).await
     }
 
+    /// The entries after a sequence number, in order.
+    async fn list_log_entries(
+        &self,
+        trace_id: RunId,
+        after_seq: u64,
+    ) -> Result<Vec<Appended>, StoreError> {
+        let mut entries = self.dossier(trace_id).await?.map_or_else(Vec::new, |it| it.entries);
+        entries.retain(|appended| appended.entry.sequence_number > after_seq);
+        Ok(entries)
+    }
+
+    /// The checkpoint with the highest sequence number.
+    async fn load_latest_checkpoint(
+        &self,
+        trace_id: RunId,
+    ) -> Result<Option<Checkpoint>, StoreError> {
+        Ok(self.dossier(trace_id).await?.and_then(|mut it| it.checkpoints.pop()))
+    }
+
     /// The data for answering a known proposal again.
     async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
         Ok(self.recollections(&[run_id]).await?.pop())
@@ -72,15 +90,13 @@ pub trait Store:
 
     /// Events that belong to no run, oldest first.
     async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
-        let events = self.loose_page(0, usize::MAX).await?;
-        Ok(events.into_iter().map(|(_, linked)| linked).collect())
+        self.loose_page(0, usize::MAX).await
     }
 }
 
 impl<T> Store for T where
     T: Writes
         + Locks
-        + Journals
         + Runs
         + Sessions
         + Approvals
@@ -123,31 +139,14 @@ pub trait Locks: Send + Sync {
     async fn may_dispatch(&self, trace_id: RunId) -> Result<(), StoreError>;
 }
 
-/// The journal of one trace.
-#[async_trait]
-pub trait Journals: Send + Sync {
-    /// The state of a trace: the fold of its journal.
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError>;
-
-    /// The entries after a sequence number, in order.
-    async fn list_log_entries(
-        &self,
-        trace_id: RunId,
-        after_seq: u64,
-    ) -> Result<Vec<Appended>, StoreError>;
-
-    /// The checkpoint with the highest sequence number.
-    async fn load_latest_checkpoint(
-        &self,
-        trace_id: RunId,
-    ) -> Result<Option<Checkpoint>, StoreError>;
-}
-
 /// Runs, and the keys that they act under.
 #[async_trait]
 pub trait Runs: Send + Sync {
     /// What a key is bound to.
     async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError>;
+
+    /// The state of a trace: the fold of its journal.
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError>;
 
     /// Everything about one run.
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError>;
@@ -244,12 +243,8 @@ pub trait Events: Send + Sync {
     /// After a commit with events, none that was committed before it is missing.
     async fn committed_loose_position(&self) -> Result<Option<u64>, StoreError>;
 
-    /// Events that belong to no run, after a position, oldest first, each with its position.
-    async fn loose_page(
-        &self,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError>;
+    /// Events that belong to no run, after a position, oldest first.
+    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<LinkedEvent>, StoreError>;
 }
 
 /// How far readers of the events have come. A cursor belongs to no chain: it says what was read, not what

@@ -7,7 +7,6 @@
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use deadpool_postgres::Object;
 use futures_util::TryStreamExt;
@@ -20,6 +19,7 @@ use super::cells::plain;
 use super::columns::{arrays, by_column};
 use super::error::{OpenError, while_opening};
 use super::open::{self, Address, Lines, PostgresOptions};
+use super::readers::Source;
 use super::schema;
 use crate::backup::{BackupError, RowCounts};
 use crate::sqlite::backup::{Emptying, Filling};
@@ -59,7 +59,10 @@ impl PostgresStore {
             let mut rows = pin!(rows);
             loop {
                 let next = tokio::time::timeout(options.answer_wait, rows.try_next()).await;
-                let next = next.map_err(|_| silent(&address.shown, options.answer_wait))?;
+                let next = next.map_err(|_| BackupError::Silent {
+                    shown: address.shown.clone(),
+                    seconds: options.answer_wait.as_secs(),
+                })?;
                 let Some(row) = next.map_err(lift)? else { break };
                 filling.add(table, &cells(table, &row)?)?;
                 done += 1;
@@ -107,7 +110,8 @@ impl PostgresStore {
         }
         connection.batch_execute(&counters()).await.map_err(lift)?;
         let connection = Arc::new(Mutex::new(connection));
-        let store = Self::reading(Arc::clone(&connection), lines, &options);
+        let source = Source::OneMoment(Arc::clone(&connection));
+        let store = Self::over(source, lines, None, &options);
         Ok(Restoring { store, connection, shown: address.shown })
     }
 }
@@ -136,10 +140,6 @@ impl Restoring {
 /// No timeouts: a copy may take long.
 const PATIENT: &str = "SET LOCAL idle_in_transaction_session_timeout = 0;
                        SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0";
-
-fn silent(shown: &str, patience: Duration) -> BackupError {
-    BackupError::Silent { shown: shown.to_owned(), seconds: patience.as_secs() }
-}
 
 /// A row in SQLite's form.
 pub(super) fn cells(table: &Table, row: &Row) -> Result<Vec<Cell<'static>>, BackupError> {

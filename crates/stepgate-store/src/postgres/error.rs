@@ -1,5 +1,6 @@
 //! How PostgreSQL's errors are mapped for callers of the store.
 
+use deadpool_postgres::PoolError;
 use stepgate_core::journal::StateCode;
 use stepgate_core::ports::StoreError;
 use tokio_postgres::error::SqlState;
@@ -113,6 +114,19 @@ pub(super) fn while_opening(shown: &str, error: &tokio_postgres::Error) -> OpenE
     }
 }
 
+/// The meaning of an error of the pool while a store is opened.
+pub(super) fn while_connecting(shown: &str, error: &PoolError) -> OpenError {
+    match error {
+        PoolError::Backend(error) => while_opening(shown, error),
+        PoolError::Timeout(_)
+        | PoolError::Closed
+        | PoolError::NoRuntimeSpecified
+        | PoolError::PostCreateHook(_) => {
+            OpenError::Away { shown: shown.to_owned(), detail: error.to_string() }
+        }
+    }
+}
+
 /// The meaning of an error for a caller of the store. Nothing was written.
 pub(super) fn while_open(error: &tokio_postgres::Error) -> StoreError {
     let said = told(error);
@@ -155,15 +169,13 @@ pub(super) fn while_open(error: &tokio_postgres::Error) -> StoreError {
 }
 
 /// The meaning of an error of the pool. Nothing was written.
-pub(super) fn while_waiting(error: &deadpool_postgres::PoolError) -> StoreError {
+pub(super) fn while_waiting(error: &PoolError) -> StoreError {
     match error {
-        deadpool_postgres::PoolError::Backend(error) => while_open(error),
-        deadpool_postgres::PoolError::Timeout(_) => StoreError::Unavailable(
+        PoolError::Backend(error) => while_open(error),
+        PoolError::Timeout(_) => StoreError::Unavailable(
             "PostgreSQL is too slow, or away: no connection was free in time".into(),
         ),
-        deadpool_postgres::PoolError::Closed
-        | deadpool_postgres::PoolError::NoRuntimeSpecified
-        | deadpool_postgres::PoolError::PostCreateHook(_) => {
+        PoolError::Closed | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
             StoreError::Unavailable(error.to_string())
         }
     }

@@ -7,6 +7,9 @@ use tokio_postgres::Row;
 
 use super::link::Query;
 use super::schema::MIGRATIONS;
+use crate::tables::schema_differences;
+
+const CHANGED: &str = "was changed or disabled";
 
 /// The triggers, and their functions, in the catalog.
 pub(super) fn found() -> [Query; 2] {
@@ -32,28 +35,9 @@ pub(super) fn differences(rows: &[Vec<Row>]) -> Vec<String> {
         .collect();
     let functions = functions.iter().map(|row| (text(row, 0), text(row, 1))).collect();
     let expected = Guards::expected();
-    let mut found = Vec::new();
-    compare("trigger", &expected.triggers, &triggers, &mut found);
-    compare("function", &expected.functions, &functions, &mut found);
+    let mut found = schema_differences("the trigger ", CHANGED, &expected.triggers, &triggers);
+    found.extend(schema_differences("the function ", CHANGED, &expected.functions, &functions));
     found
-}
-
-fn compare(
-    kind: &str,
-    expected: &BTreeMap<String, String>,
-    found: &BTreeMap<String, String>,
-    differences: &mut Vec<String>,
-) {
-    for (name, made) in expected {
-        match found.get(name) {
-            Some(same) if same == made => {}
-            Some(_) => differences.push(format!("the {kind} {name} was changed or disabled")),
-            None => differences.push(format!("the {kind} {name} is missing")),
-        }
-    }
-    for name in found.keys().filter(|name| !expected.contains_key(*name)) {
-        differences.push(format!("the {kind} {name} is not one of ours"));
-    }
 }
 
 /// The triggers and functions of the migrations, by name.

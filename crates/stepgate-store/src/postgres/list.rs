@@ -144,7 +144,7 @@ fn positions(conditions: &mut Conditions, query: &RunQuery) -> (String, String) 
 /// The events that opened turns, newest first.
 pub(super) fn opened_turns(query: &TurnQuery) -> Select<Event> {
     let (mut conditions, order) = turn_conditions(query);
-    let (rows, order) = (EVENTS.select(), order.column());
+    let (rows, order) = (EVENTS.select(), order.column);
     let principal_id = query.principal_id.as_ref();
     let principal = principal_id.map(|id| conditions.mark(Cell::text_of(id.as_str())));
     let read = |cells: &Cells<'_>| Ok(event_from(cells)?.event);
@@ -247,11 +247,6 @@ pub(super) fn shared_keys(limit: usize) -> Select<IdempotencyKey> {
          GROUP BY key HAVING min(trace_id) <> max(trace_id) ORDER BY key LIMIT #"
             .to_owned()
     })
-}
-
-/// The last position of an event.
-pub(super) fn last_position() -> Select<u64> {
-    Select::new(EVENTS, "SELECT last FROM event_counter", Vec::new(), |cells| cells.number("last"))
 }
 
 /// The size of the whole database, with indexes and dead rows.

@@ -14,9 +14,10 @@ use tokio::time::Instant;
 use tokio_postgres::AsyncMessage;
 
 use super::link::{Around, Query};
-use super::list;
 use super::open::Address;
 use super::readers::ask;
+use crate::select;
+use crate::tables::EVENTS;
 
 /// Poll interval for changes without a notification.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -108,7 +109,7 @@ impl Listener {
 
     /// Whether there are events since the last poll.
     async fn has_more(&self) -> bool {
-        let query = [Query::from(list::last_position())];
+        let query = [Query::from(select::last_position(EVENTS))];
         let Ok(rows) = ask(&self.pool, Around::Nothing, &query, self.patience).await else {
             return false;
         };

@@ -32,9 +32,11 @@ const FORGOTTEN_AFTER_MS: i64 = 24 * 3600 * 1000;
 
 /// What a node reports to the others about itself.
 #[derive(Clone, Debug, Default)]
-struct Told {
-    policy_hash: Option<Digest>,
-    executor_ids: Vec<String>,
+pub(super) struct Told {
+    /// The policies that are in force.
+    pub(super) policy_hash: Option<Digest>,
+    /// The executors that can be reached.
+    pub(super) executor_ids: Vec<String>,
 }
 
 impl Told {
@@ -132,18 +134,6 @@ impl Node {
         self.point.stop().await;
     }
 
-    /// Reports to the others which policies are in force here.
-    pub(super) async fn tell_policy(&self, policy_hash: Digest) -> Result<()> {
-        locked(&self.told).policy_hash = Some(policy_hash);
-        self.tell().await
-    }
-
-    /// Reports to the others which executors can be reached from here.
-    pub(super) async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<()> {
-        locked(&self.told).executor_ids = executor_ids;
-        self.tell().await
-    }
-
     /// Records which sandbox an executor's name refers to, and returns the recorded one: the first.
     pub(super) async fn claim_executor(&self, executor_id: &str, mark: &str) -> Result<String> {
         // The update changes nothing. It waits for another node that claims the name at the same time, and
@@ -161,7 +151,9 @@ impl Node {
         self.point.ask(query).await
     }
 
-    async fn tell(&self) -> Result<()> {
+    /// Reports to the others what has changed here.
+    pub(super) async fn tell(&self, change: impl FnOnce(&mut Told) + Send) -> Result<()> {
+        change(&mut locked(&self.told));
         let [policy_hash, executors] = locked(&self.told).columns();
         let sql = "UPDATE nodes SET policy_hash = $2, executors = $3 WHERE incarnation = $1";
         let values = [Cell::Number(self.incarnation()), policy_hash, executors];

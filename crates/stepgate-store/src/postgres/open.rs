@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{
-    ClientWrapper, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
-    Timeouts,
+    ClientWrapper, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts,
 };
 use rustls::{ClientConfig, RootCertStore};
 use stepgate_core::ports::StoreError;
@@ -14,7 +13,7 @@ use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::{OpenError, while_open, while_opening, while_waiting};
+use super::error::{OpenError, while_connecting, while_open, while_opening, while_waiting};
 use super::link::BY_KEYS;
 use super::point::Durability;
 use super::pooler;
@@ -152,7 +151,7 @@ impl Address {
 /// Opens connections that their owner keeps.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
-    pool: Pool,
+    pub(super) pool: Pool,
     shown: Arc<str>,
     wait: Duration,
 }
@@ -163,11 +162,6 @@ impl Lines {
     pub(super) fn new(address: &Address, options: &PostgresOptions) -> Self {
         let pool = address.pool(options);
         Self { pool, shown: address.shown.as_str().into(), wait: options.connect_wait }
-    }
-
-    /// Opens no more connections.
-    pub(super) fn close(&self) {
-        self.pool.close();
     }
 
     /// A connection for statements by key. For writes that must be durable before the answer, the server's
@@ -224,15 +218,7 @@ pub(super) async fn connected(
     shown: &str,
     is_read_only: bool,
 ) -> Result<Object, OpenError> {
-    let connection = pool.get().await.map_err(|error| match error {
-        PoolError::Backend(error) => while_opening(shown, &error),
-        error @ (PoolError::Timeout(_)
-        | PoolError::Closed
-        | PoolError::NoRuntimeSpecified
-        | PoolError::PostCreateHook(_)) => {
-            OpenError::Away { shown: shown.to_owned(), detail: error.to_string() }
-        }
-    })?;
+    let connection = pool.get().await.map_err(|error| while_connecting(shown, &error))?;
     check_server(&connection, shown, is_read_only).await?;
     Ok(connection)
 }

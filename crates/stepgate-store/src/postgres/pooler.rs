@@ -5,9 +5,8 @@
 //! protect other nodes are lost or leak, and notifications never arrive.
 
 use deadpool_postgres::{ClientWrapper, Object, Pool};
-use stepgate_core::ports::StoreError;
 
-use super::error::{OpenError, while_opening, while_waiting};
+use super::error::{OpenError, while_connecting, while_opening};
 
 /// Which server process answers, and whether it has the settings of our startup packet.
 const WHO_ANSWERS: &str = "SELECT pg_backend_pid()::bigint,
@@ -68,9 +67,8 @@ async fn answers(client: &ClientWrapper, shown: &str) -> Result<ServerProcess, O
 
 /// A connection that does not go back to the pool, however small the pool is.
 async fn kept(pool: &Pool, shown: &str) -> Result<ClientWrapper, OpenError> {
-    let away =
-        |error: StoreError| OpenError::Away { shown: shown.to_owned(), detail: error.to_string() };
-    Ok(Object::take(pool.get().await.map_err(|error| away(while_waiting(&error)))?))
+    let connection = pool.get().await.map_err(|error| while_connecting(shown, &error))?;
+    Ok(Object::take(connection))
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! Reading rows: what PostgreSQL asks in words of its own, and how rows of several queries are combined.
 
 use stepgate_core::budget::Account;
-use stepgate_core::ids::{ArtifactId, PrincipalId, RunId};
+use stepgate_core::ids::RunId;
 use stepgate_core::journal::Tail;
 use stepgate_core::ports::{Dossier, Recollection, StoreError};
 use stepgate_core::run::Status;
-use stepgate_core::session::Session;
 use tokio_postgres::Row;
 
 use super::cells::{all, one};
@@ -14,27 +13,11 @@ use crate::Result;
 use crate::chunk::{Chunk, chunk_from, tail_from};
 use crate::payload_keys::PayloadKeys;
 use crate::plan::Trace;
-use crate::rows::{Cells, approval_from, binding_from, event_from, run_from, session_from};
-use crate::select::{self, Select};
+use crate::rows::{Cells, approval_from, binding_from, event_from, run_from};
+use crate::select;
 use crate::tables::{
-    APPROVALS, BUDGET_ACCOUNTS, CHUNKS, Cell, EFFECTS, EVENTS, SEALED_PAYLOADS, SESSIONS, TOOL_RUNS,
+    APPROVALS, BUDGET_ACCOUNTS, CHUNKS, EFFECTS, EVENTS, SEALED_PAYLOADS, TOOL_RUNS,
 };
-
-/// The default session that a principal has on this node.
-pub(super) fn default_session_of(
-    principal_id: &PrincipalId,
-    node_id: Option<&str>,
-) -> Select<Session> {
-    let theirs =
-        " WHERE principal_id = $1 AND kind = 'default' AND node_id IS NOT DISTINCT FROM $2";
-    let values = vec![Cell::text_of(principal_id.as_str()), node_id.map(Cell::text_of).into()];
-    Select::new(SESSIONS, SESSIONS.select() + theirs, values, session_from)
-}
-
-pub(super) fn trace(run_id: RunId) -> Select<Trace> {
-    let sql = traces("run.tool_run_id = $1");
-    Select::new(TOOL_RUNS, sql, vec![Cell::text_of(run_id)], trace_from)
-}
 
 /// The state of traces: the run's row joined with the chunk that has its last entry.
 pub(super) fn traces(condition: &str) -> String {
@@ -62,11 +45,6 @@ pub(super) fn trace_from(cells: &Cells<'_>) -> Result<Trace> {
         tail,
         is_sealed: cells.number("is_sealed")? == 1,
     })
-}
-
-pub(super) fn events_by_id(event_ids: &[ArtifactId]) -> Query {
-    let ids: Vec<String> = event_ids.iter().map(ToString::to_string).collect();
-    Query::new(EVENTS.select() + " WHERE event_id = ANY($1)", vec![Box::new(ids)])
 }
 
 /// Everything about one run.

@@ -4,17 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Object, Pool};
-use stepgate_core::ports::{RunQuery, StoreError};
+use stepgate_core::ports::StoreError;
 use tokio_postgres::Row;
 
-use super::cells::{all, one};
 use super::error::while_waiting;
 use super::link::{Around, Query, send};
-use super::list;
 use super::point::told;
 use crate::Result;
-use crate::search::{COUNTED_MAX, Finder};
-use crate::select::Select;
 
 /// After this time without an answer the idle connections are taken to be silent, too. Reads take milliseconds; where the
 /// server is only slow, hardly any connection is idle.
@@ -31,13 +27,13 @@ pub(super) async fn ask(
     patience: Duration,
 ) -> Result<Vec<Vec<Row>>> {
     let client = pool.get().await.map_err(|error| while_waiting(&error))?;
-    let asked = Asked { pool, client: Some(client), since: Instant::now() };
+    let mut asked = Asked { pool, client: Some(client), since: Instant::now() };
     let Some(client) = &asked.client else {
         return Err(StoreError::Unavailable("not connected".into()));
     };
     let answer = send(client, around, queries, patience).await;
     if answer.as_ref().err().is_none_or(|failed| !failed.is_of_connection()) {
-        asked.answered();
+        drop(asked.client.take());
     }
     answer.map_err(told)
 }
@@ -47,12 +43,6 @@ struct Asked<'a> {
     pool: &'a Pool,
     client: Option<Object>,
     since: Instant,
-}
-
-impl Asked<'_> {
-    fn answered(mut self) {
-        drop(self.client.take());
-    }
 }
 
 impl Drop for Asked<'_> {
@@ -98,31 +88,5 @@ impl Readers {
     /// The rows of one query.
     pub(super) async fn rows(&self, query: Query) -> Result<Vec<Row>> {
         Ok(self.read(&[query]).await?.pop().unwrap_or_default())
-    }
-
-    /// Every row that a query finds.
-    pub(super) async fn all<T>(&self, select: Select<T>) -> Result<Vec<T>> {
-        let (table, read) = (select.table, select.read);
-        all(&self.rows(select.into()).await?, table, read)
-    }
-
-    /// The first row that a query finds.
-    pub(super) async fn one<T>(&self, select: Select<T>) -> Result<Option<T>> {
-        let (table, read) = (select.table, select.read);
-        one(&self.rows(select.into()).await?, table, read)
-    }
-
-    /// What finds the rows at the least cost.
-    pub(super) async fn finder(&self, query: &RunQuery) -> Result<Finder> {
-        let candidates = Finder::candidates(query);
-        if let [only] = candidates[..] {
-            return Ok(only);
-        }
-        let mut counted = Vec::new();
-        for candidate in candidates {
-            let count = self.one(list::counted(query, candidate)).await?;
-            counted.push((count.unwrap_or(COUNTED_MAX), candidate));
-        }
-        Ok(Finder::shortest(counted))
     }
 }

@@ -8,7 +8,7 @@ use deadpool_postgres::Object;
 use serde_json::Value;
 use tokio_postgres::Client;
 
-use super::error::{OpenError, while_opening};
+use super::error::{OpenError, while_connecting, while_opening};
 use super::open::{Address, PostgresOptions};
 use super::schema;
 
@@ -189,10 +189,7 @@ impl Scratch {
 
     async fn client(&self) -> Result<Object, OpenError> {
         let pool = self.address.pool(&PostgresOptions::default());
-        pool.get().await.map_err(|error| OpenError::Away {
-            shown: self.address.shown.clone(),
-            detail: error.to_string(),
-        })
+        pool.get().await.map_err(|error| while_connecting(&self.address.shown, &error))
     }
 
     async fn run(&self, client: &Client, sql: &str) -> Result<(), OpenError> {

@@ -20,12 +20,8 @@ use crate::tables::{CHUNKS, Cell};
 /// does wait.
 const CALLS_MAX: i64 = 10_000;
 
-/// A call without an effect.
-#[derive(Debug)]
-pub(super) struct Call {
-    executor_id: String,
-    ts: Timestamp,
-}
+/// A call without an effect: its executor, and when it was made.
+type Call = (String, Timestamp);
 
 /// The calls without an effect, oldest first. This includes runs that a living node works on: a node that
 /// does not reach the executor holds the run for a moment, until it finds that out.
@@ -53,13 +49,13 @@ fn call_of(cells: &Cells<'_>) -> Result<Option<Call>> {
     let Ok(call) = strict::stored(cells.text("artifact")?) else { return Ok(None) };
     let named = call.get("meta").and_then(|meta| meta.get("executor_id")).and_then(Value::as_str);
     let Some(executor_id) = named.map(str::to_owned) else { return Ok(None) };
-    Ok(Some(Call { executor_id, ts: cells.parsed("ts")? }))
+    Ok(Some((executor_id, cells.parsed("ts")?)))
 }
 
 /// The waiting calls by executor, reached or not.
 pub(super) fn by_executor(calls: impl Iterator<Item = Call>) -> BTreeMap<String, Unreached> {
     let mut waiting: BTreeMap<String, Unreached> = BTreeMap::new();
-    for Call { executor_id, ts } in calls {
+    for (executor_id, ts) in calls {
         let fresh = || Unreached {
             executor_id: executor_id.clone(),
             runs: 0,
@@ -84,20 +80,13 @@ pub(super) fn last_nodes(waiting: &BTreeMap<String, Unreached>) -> Query {
     Query::new(sql, vec![Box::new(executor_ids)])
 }
 
-/// A node that reaches, or reached, an executor.
-pub(super) struct LastNode {
-    executor_id: String,
-    node_id: String,
-    lives: bool,
-}
+/// An executor, a node that reaches it or did, and whether the node lives.
+type LastNode = (String, String, bool);
 
 /// One of [`last_nodes`].
 pub(super) fn last_node_from(cells: &Cells<'_>) -> Result<LastNode> {
-    Ok(LastNode {
-        executor_id: cells.text("executor_id")?.to_owned(),
-        node_id: cells.text("node_id")?.to_owned(),
-        lives: cells.number("lives")? == 1,
-    })
+    let text = |column| cells.text(column).map(str::to_owned);
+    Ok((text("executor_id")?, text("node_id")?, cells.number("lives")? == 1))
 }
 
 /// Only the executors that no living node reaches, with the node that reached each last.
@@ -105,7 +94,7 @@ pub(super) fn unreached(
     mut waiting: BTreeMap<String, Unreached>,
     last_nodes: Vec<LastNode>,
 ) -> Vec<Unreached> {
-    for LastNode { executor_id, node_id, lives } in last_nodes {
+    for (executor_id, node_id, lives) in last_nodes {
         if lives {
             waiting.remove(&executor_id);
         } else if let Some(there) = waiting.get_mut(&executor_id) {

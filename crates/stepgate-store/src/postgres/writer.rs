@@ -18,7 +18,6 @@ use stepgate_core::ports::{ApprovalChange, StoreError};
 use stepgate_core::run::Status;
 use stepgate_core::spans::BATCH;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio_postgres::Row;
 use tracing::instrument;
 
 use super::cells::one;
@@ -56,10 +55,7 @@ struct Job {
 impl Job {
     /// The run that it changes. A batch has at most one write for each run.
     fn run_id(&self) -> Option<RunId> {
-        match &self.write {
-            Write::Step(step) => Some(step.commit().place.run_id),
-            Write::Event(_) | Write::Session(..) | Write::Archive(_) | Write::Erase(_) => None,
-        }
+        self.write.commit().map(|commit| commit.place.run_id)
     }
 }
 
@@ -394,7 +390,10 @@ impl Writing {
             return Err(Trouble::Refused(lost));
         };
         let failed = match send(client, around, queries, patience).await {
-            Ok(rows) => return Ok(rows.last().and_then(|rows| loose_position_of(rows))),
+            Ok(rows) => {
+                let Select { table, read, .. } = select::last_loose_position(Engine::Postgres);
+                return Ok(rows.last().and_then(|rows| one(rows, table, read).ok()?));
+            }
             Err(failed) => failed,
         };
         match &failed {
@@ -462,11 +461,6 @@ impl Writing {
     }
 }
 
-fn loose_position_of(rows: &[Row]) -> Option<u64> {
-    let Select { table, read, .. } = select::last_loose_position(Engine::Postgres);
-    one(rows, table, read).ok().flatten()
-}
-
 /// The next writes, at most one for each run: a second one waits for the result of the first.
 fn next_batch(waiting: &mut VecDeque<Job>, batch_jobs_max: usize) -> Vec<Job> {
     let mut batch = Vec::new();
@@ -486,12 +480,7 @@ fn next_batch(waiting: &mut VecDeque<Job>, batch_jobs_max: usize) -> Vec<Job> {
 /// The fence: the present ownership of the run that a write is about, if the run exists and the caller owns
 /// it.
 fn fence(job: &Job, facts: &Facts, incarnation: Incarnation) -> Result<Option<Ownership>> {
-    let commit = match &job.write {
-        Write::Step(step) => step.commit(),
-        Write::Event(_) | Write::Session(..) | Write::Archive(_) | Write::Erase(_) => {
-            return Ok(None);
-        }
-    };
+    let Some(commit) = job.write.commit() else { return Ok(None) };
     let run_id = commit.place.run_id;
     let Some(held) = facts.ownership(run_id).filter(|_| commit.open.is_none()) else {
         return Ok(None);

@@ -26,7 +26,7 @@ pub(super) fn moment(connection: &Connection) -> Result<Moment> {
         sessions: all(connection, select::sessions()),
         counts: list::counts(connection),
         balances: all(connection, select::balances()),
-        last: list::counts_of(|table| list::number(connection, list::last_position(table)))?,
+        last: list::counts_of(|table| list::number(connection, select::last_position(table)))?,
     })
 }
 

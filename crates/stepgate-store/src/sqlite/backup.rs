@@ -47,18 +47,19 @@ impl SqliteStore {
             .map_err(|error| while_opening(path, &error))?;
         copy_pages(&source, to, &mut progress).map_err(|error| while_opening(to, &error))?;
         drop(source);
-        let copy = connect(to, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let copy = open::connect(to, OpenFlags::SQLITE_OPEN_READ_WRITE, &SqliteOptions::default())?;
         Ok(close(copy, to)?)
     }
 
     /// Migrates the file of a backup to the version that this build reads.
     pub fn bring_up_to_date(path: &Path) -> Result<(), OpenError> {
-        let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let options = SqliteOptions::default();
+        let connection = open::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, &options)?;
         if schema::state(&connection, path)? == SchemaState::Store(schema::supported_version()) {
             return Ok(());
         }
         drop(connection);
-        let updated = open::writer(path, &SqliteOptions::default())?;
+        let updated = open::writer(path, &options)?;
         close(updated, path).map(drop)
     }
 
@@ -98,11 +99,6 @@ const CREATE: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE
     .union(OpenFlags::SQLITE_OPEN_CREATE)
     .union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
-fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
-    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Connection::open_with_flags(path, flags).map_err(|error| while_opening(path, &error))
-}
-
 /// Counts the rows and leaves a single file without a write-ahead log, durably.
 fn close(connection: Connection, path: &Path) -> Result<RowCounts, OpenError> {
     let lift = |error: rusqlite::Error| while_opening(path, &error);
@@ -134,7 +130,7 @@ impl Filling {
     /// Creates an empty store. Nothing is durable, and the file is not usable, before [`Filling::end`].
     pub(crate) fn begin(path: &Path) -> Result<Self, OpenError> {
         let lift = |error: rusqlite::Error| while_opening(path, &error);
-        let mut connection = connect(path, CREATE)?;
+        let mut connection = open::connect(path, CREATE, &SqliteOptions::default())?;
         connection.pragma_update(None, "journal_mode", "off").map_err(lift)?;
         connection.pragma_update(None, "synchronous", "off").map_err(lift)?;
         schema::migrate(&mut connection, path, SchemaState::Empty)?;

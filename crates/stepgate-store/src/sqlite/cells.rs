@@ -51,19 +51,11 @@ impl Row for NamedRow<'_> {
     }
 
     fn number(&self, column: &str) -> Result<Option<i64>, String> {
-        match cell(self, column)? {
-            ValueRef::Null => Ok(None),
-            ValueRef::Integer(number) => Ok(Some(number)),
-            ValueRef::Text(_) | ValueRef::Real(_) | ValueRef::Blob(_) => Err("not a number".into()),
-        }
+        cell(self, column)?.as_i64_or_null().map_err(|_| "not a number".into())
     }
 
     fn bytes(&self, column: &str) -> Result<Option<&[u8]>, String> {
-        match cell(self, column)? {
-            ValueRef::Null => Ok(None),
-            ValueRef::Blob(bytes) => Ok(Some(bytes)),
-            ValueRef::Text(_) | ValueRef::Integer(_) | ValueRef::Real(_) => Err("not bytes".into()),
-        }
+        cell(self, column)?.as_blob_or_null().map_err(|_| "not bytes".into())
     }
 }
 
@@ -82,8 +74,13 @@ pub(super) fn all<T>(connection: &Connection, select: Select<T>) -> Result<Vec<T
 
 /// The first row that a query finds.
 pub(super) fn one<T>(connection: &Connection, select: Select<T>) -> Result<Option<T>> {
+    first(connection, &select)
+}
+
+/// The same, of a query that may be asked again.
+pub(super) fn first<T>(connection: &Connection, select: &Select<T>) -> Result<Option<T>> {
     let Select { table, sql, values, read } = select;
-    Ok(rows(connection, table, &sql, params_from_iter(values), 1, read)?.pop())
+    Ok(rows(connection, *table, sql, params_from_iter(values), 1, read)?.pop())
 }
 
 /// The first rows that a query finds, at most so many.

@@ -19,21 +19,8 @@ use crate::tables::{
     APPROVALS, CHUNKS, Cell, EFFECTS, EVENTS, LOOSE_EVENTS, SESSIONS, TOOL_RUNS, Table,
 };
 
-/// What finds the rows at the least cost.
-pub(super) fn finder(connection: &Connection, query: &RunQuery) -> Result<Finder> {
-    let candidates = Finder::candidates(query);
-    if let [only] = candidates[..] {
-        return Ok(only);
-    }
-    let mut counted = Vec::new();
-    for candidate in candidates {
-        counted.push((number(connection, found_rows(query, candidate))?, candidate));
-    }
-    Ok(Finder::shortest(counted))
-}
-
 /// How many rows an index would find, up to [`COUNTED_MAX`].
-fn found_rows(query: &RunQuery, finder: Finder) -> Select<u64> {
+pub(super) fn counted(query: &RunQuery, finder: Finder) -> Select<u64> {
     let mut conditions = index_conditions(query, finder);
     add_subquery(&mut conditions, query, finder);
     let Conditions { text, values } = conditions;
@@ -78,10 +65,8 @@ fn tools_with_part() -> String {
 pub(super) fn runs(query: &RunQuery, finder: Finder) -> Select<Run> {
     let mut conditions = run_conditions(Engine::Sqlite, query, finder);
     add_subquery(&mut conditions, query, finder);
-    conditions.select(TOOL_RUNS, query.limit, run_from, |conditions| {
-        let order = if finder == Finder::Id { "tool_run_id" } else { "position" };
-        format!("{} WHERE true{conditions} ORDER BY {order} DESC LIMIT #", TOOL_RUNS.select())
-    })
+    let order = if finder == Finder::Id { "tool_run_id DESC" } else { "position DESC" };
+    conditions.list((TOOL_RUNS, ""), order, query.limit, run_from)
 }
 
 /// The events that opened turns, newest first.
@@ -100,10 +85,8 @@ pub(super) fn opened_turns(query: &TurnQuery) -> Select<Event> {
         None => " INDEXED BY events_loose",
     };
     let read = |cells: &Cells<'_>| Ok(event_from(cells)?.event);
-    conditions.select(LOOSE_EVENTS, query.limit, read, |conditions| {
-        let (rows, order) = (EVENTS.select(), order.column());
-        format!("{rows}{index} WHERE true{conditions} ORDER BY {order} DESC LIMIT #")
-    })
+    let newest_first = format!("{} DESC", order.column);
+    conditions.list((LOOSE_EVENTS, index), &newest_first, query.limit, read)
 }
 
 /// Unfinished runs, oldest first. The cost depends on the unfinished runs, not on all runs.
@@ -117,12 +100,6 @@ pub(super) fn unfinished() -> Select<Unfinished> {
          FROM tool_runs INDEXED BY tool_runs_unfinished WHERE {IS_UNFINISHED} ORDER BY position"
     );
     Select::new(TOOL_RUNS, sql, Vec::new(), unfinished_from)
-}
-
-/// The last position of a table.
-pub(super) fn last_position(table: Table) -> Select<u64> {
-    let sql = format!("SELECT coalesce(max(position), 0) AS number FROM {}", table.name);
-    number_of(table, sql, Vec::new())
 }
 
 /// The size of the database file. The log beside it is not counted.
@@ -187,13 +164,9 @@ pub(super) fn counts(connection: &Connection) -> Result<Counts> {
             "SELECT count(*), coalesce(min(position), 1), coalesce(max(position), 0),
                     (SELECT {archived} FROM archived_runs) FROM {table}"
         );
-        let rows = connection.query_row(&sql, [], |row| {
-            Ok((
-                (row.get::<_, i64>(0)?, row.get::<_, i64>(1)?),
-                (row.get::<_, i64>(2)?, row.get::<_, i64>(3)?),
-            ))
-        });
-        let ((rows, first), (last, archived)) = rows.map_err(error::while_open)?;
+        let counted = connection.query_row(&sql, [], |row| row.try_into());
+        let (rows, first, last, archived): (i64, i64, i64, i64) =
+            counted.map_err(error::while_open)?;
         if first < 1 || rows + archived != last {
             let detail = format!(
                 "{table} has {rows} rows, at positions {first} to {last}, and {archived} are archived"

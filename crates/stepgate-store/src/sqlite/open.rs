@@ -65,11 +65,8 @@ pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection,
     // loses all its POSIX locks on that file, and SQLite's are among them. The next process that looks at the
     // database would then take itself for the last one, and delete the write-ahead log of this one.
     drop(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path));
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags).map_err(lift)?;
-    connection.busy_timeout(options.busy_wait).map_err(lift)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    let mut connection = connect(path, flags, options)?;
     let state = schema::state(&connection, path)?;
     configure_writer(&connection, options).map_err(lift)?;
     schema::migrate(&mut connection, path, state)?;
@@ -90,7 +87,6 @@ fn configure_writer(connection: &Connection, options: &SqliteOptions) -> rusqlit
     // usual length, so that the log is overwritten where it is: a file that grows costs more to sync.
     let log_bytes_max = 2 * i64::from(options.wal_pages) * PAGE_BYTES;
     connection.pragma_update(None, "journal_size_limit", log_bytes_max)?;
-    connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     // A sealed payload is erased with the record of its run, so freed space is overwritten. ON, not FAST: a
     // long payload has pages of its own, and FAST does not overwrite those. Steps free no other page, so
@@ -110,11 +106,22 @@ fn configure_writer(connection: &Connection, options: &SqliteOptions) -> rusqlit
 
 /// Opens a connection that copies the write-ahead log beside the writer, and does nothing else.
 pub(super) fn checkpointer(path: &Path, options: &SqliteOptions) -> Result<Connection, OpenError> {
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, options)?;
+    let set = connection.pragma_update(None, "synchronous", "full");
+    set.map_err(|error| while_opening(path, &error))?;
+    Ok(connection)
+}
+
+/// Opens a connection that does not trust what the schema of the file calls.
+pub(super) fn connect(
+    path: &Path,
+    flags: OpenFlags,
+    options: &SqliteOptions,
+) -> Result<Connection, OpenError> {
     let lift = |error: rusqlite::Error| while_opening(path, &error);
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(lift)?;
     connection.busy_timeout(options.busy_wait).map_err(lift)?;
-    connection.pragma_update(None, "synchronous", "full").map_err(lift)?;
     connection.pragma_update(None, "trusted_schema", false).map_err(lift)?;
     Ok(connection)
 }
@@ -158,10 +165,7 @@ fn connect_to_read(
     options: &SqliteOptions,
 ) -> Result<Connection, OpenError> {
     let lift = |error: rusqlite::Error| while_opening(&path, &error);
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | further;
-    let connection = Connection::open_with_flags(&path, flags).map_err(lift)?;
-    connection.busy_timeout(options.busy_wait).map_err(lift)?;
-    connection.pragma_update(None, "trusted_schema", false).map_err(lift)?;
+    let connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY | further, options)?;
     connection.pragma_update(None, "cell_size_check", true).map_err(lift)?;
     // More than a page of `verify` reads: with SQLite's own 2 MB it reads most of the file several times.
     connection.pragma_update(None, "cache_size", -8_192).map_err(lift)?;

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Params};
 use stepgate_core::ids::{IdempotencyKey, RunId, SessionId};
-use stepgate_core::journal::{ExecutionState, Tail};
+use stepgate_core::journal::Tail;
 use stepgate_core::ports::{Dossier, OriginalPayload, Recollection};
 use stepgate_core::run::{Run, Status};
 
@@ -35,12 +35,6 @@ pub(super) fn trace(connection: &Connection, run_id: RunId) -> Result<Option<Tra
         return Ok(None);
     };
     Ok(Some(Trace { session_id, status, tail: tail(connection, run_id)?, is_sealed }))
-}
-
-/// The state of a trace: its last entry, whose digest covers everything before it.
-pub(super) fn state(connection: &Connection, run_id: RunId) -> Result<Option<ExecutionState>> {
-    let trace = trace(connection, run_id)?;
-    Ok(trace.and_then(|trace| ExecutionState::of(run_id, trace.session_id, &trace.tail)))
 }
 
 fn tail(connection: &Connection, run_id: RunId) -> Result<Tail> {

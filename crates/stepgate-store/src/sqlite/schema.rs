@@ -11,8 +11,8 @@ use std::path::Path;
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::error::{OpenError, while_open, while_opening};
-use super::moving::{self, Unmoved};
-use crate::tables::SchemaState;
+use super::moving;
+use crate::tables::{SchemaState, schema_differences};
 
 use crate::Result;
 
@@ -76,10 +76,7 @@ pub(super) fn migrate(
         SchemaState::Store(_) => {
             let before = MIGRATIONS.get(..MOVING).unwrap_or_default();
             apply(connection, from.missing(before), MOVING_VERSION).map_err(lift)?;
-            moving::move_rows(connection).map_err(|unmoved| match unmoved {
-                Unmoved::Sqlite(error) => while_opening(path, &error),
-                Unmoved::Rows(detail) => OpenError::Damaged { path: path.to_owned(), detail },
-            })?;
+            moving::move_rows(connection, path)?;
         }
     }
     let from = match from {
@@ -110,31 +107,18 @@ pub(super) fn differences(connection: &Connection) -> Result<Vec<String>> {
     apply(&mut fresh, &MIGRATIONS, supported_version()).map_err(while_open)?;
     let (expected, found) =
         (parts(&fresh).map_err(while_open)?, parts(connection).map_err(while_open)?);
-    let mut differences = Vec::new();
-    for (part, sql) in &expected {
-        let (kind, name) = part;
-        match found.get(part) {
-            Some(same) if same == sql => {}
-            Some(_) => differences.push(format!("the {kind} {name} was changed")),
-            None => differences.push(format!("the {kind} {name} is missing")),
-        }
-    }
-    for (kind, name) in found.keys().filter(|part| !expected.contains_key(*part)) {
-        differences.push(format!("the {kind} {name} is not one of ours"));
-    }
-    Ok(differences)
+    Ok(schema_differences("the ", "was changed", &expected, &found))
 }
 
 /// All parts of a schema, by kind and name: the table and the SQL text.
-type Parts = BTreeMap<(String, String), (String, Option<String>)>;
+type Parts = BTreeMap<String, (String, Option<String>)>;
 
 fn parts(connection: &Connection) -> rusqlite::Result<Parts> {
     // SQLite's own statistics tables have this prefix, and are ignored.
-    let sql =
-        "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%'";
+    let sql = "SELECT type || ' ' || name, tbl_name, sql FROM sqlite_schema
+         WHERE name NOT LIKE 'sqlite_stat%'";
     let mut select = connection.prepare(sql)?;
-    let parts =
-        select.query_map([], |row| Ok(((row.get(0)?, row.get(1)?), (row.get(2)?, row.get(3)?))))?;
+    let parts = select.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
     parts.collect()
 }
 

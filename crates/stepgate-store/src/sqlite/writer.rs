@@ -194,15 +194,6 @@ impl Desk {
     }
 }
 
-struct Done {
-    answers: Vec<WriteResult>,
-    fresh: Standings,
-    /// Whether it erased a payload that was stored apart.
-    has_erased: bool,
-    /// Where the last event that belongs to no run is, if the batch added one.
-    last_loose_position: Option<u64>,
-}
-
 #[derive(Debug)]
 struct Writing {
     connection: Connection,
@@ -267,23 +258,13 @@ impl Writing {
             // The batch before panicked in the middle of its transaction.
             self.connection.execute_batch("ROLLBACK").map_err(error::while_open)?;
         }
-        let done = match self.transact(batch) {
-            Ok(done) => done,
-            Err(error) => {
-                self.roll_back(&error);
-                return Err(error);
-            }
-        };
-        let Done { answers, fresh, has_erased, last_loose_position } = done;
-        if let Some(position) = last_loose_position {
-            self.last_loose_position.store(position, Ordering::Release);
+        let answers = self.transact(batch);
+        match &answers {
+            Ok(_) if self.has_erased => self.cut_log(),
+            Ok(_) => {}
+            Err(error) => self.roll_back(error),
         }
-        self.durable.absorb(fresh);
-        self.has_erased |= has_erased;
-        if self.has_erased {
-            self.cut_log();
-        }
-        Ok(answers)
+        answers
     }
 
     /// Moves the log into the file and truncates it, without waiting for a reader. If a reader still needs the
@@ -298,7 +279,7 @@ impl Writing {
         self.has_erased = is_busy != Ok(0);
     }
 
-    fn transact(&self, batch: &[Job]) -> Result<Done> {
+    fn transact(&mut self, batch: &[Job]) -> Result<Vec<WriteResult>> {
         let connection = &self.connection;
         connection
             .prepare_cached("BEGIN IMMEDIATE")
@@ -338,22 +319,20 @@ impl Writing {
         let end = if has_written { "COMMIT" } else { "ROLLBACK" };
         let end = connection.prepare_cached(end).and_then(|mut end| end.execute([]));
         end.map_err(error::while_committing)?;
-        Ok(Done { answers, fresh, has_erased, last_loose_position })
+        if let Some(position) = last_loose_position {
+            self.last_loose_position.store(position, Ordering::Release);
+        }
+        self.durable.absorb(fresh);
+        self.has_erased |= has_erased;
+        Ok(answers)
     }
 
     /// Leaves the transaction. The cache does not depend on it, but after an error it is cleared, and
     /// everything is read again.
     fn roll_back(&mut self, error: &StoreError) {
         self.durable = Standings::default();
-        match error {
-            StoreError::Broken(why) => self.broken = Some(why.clone()),
-            StoreError::State(_)
-            | StoreError::KeyTaken
-            | StoreError::AlreadyDecided
-            | StoreError::OverBudget(_)
-            | StoreError::UnknownSession(_)
-            | StoreError::Unavailable(_)
-            | StoreError::AnswerLost(_) => {}
+        if let StoreError::Broken(why) = error {
+            self.broken = Some(why.clone());
         }
         // Some errors end the transaction by themselves.
         if self.connection.is_autocommit() {
@@ -484,11 +463,7 @@ impl View for Looking<'_> {
 
     fn is_in_flight(&mut self, key: &IdempotencyKey, run_id: RunId) -> Result<bool> {
         let in_flight = self.known(run_id).and_then(|known| known.in_flight.as_ref());
-        if in_flight == Some(key) {
-            return Ok(true);
-        }
-        let binding = self.binding(key)?;
-        Ok(binding.is_some_and(|binding| binding.is_in_flight(run_id)))
+        Ok(in_flight == Some(key) || self.binding(key)?.is_some_and(|it| it.is_in_flight(run_id)))
     }
 
     fn has_key(&mut self, run_id: RunId) -> Result<bool> {

@@ -8,8 +8,8 @@ use stepgate_core::digest::Digest;
 use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::journal::StateCode;
 use stepgate_core::ports::{
-    Announcement, ApprovalQuery, Approvals, Audits, EventQuery, Events, Journals, Locks, Node,
-    Nodes, RunQuery, Runs, Sessions, Store, StoreError, Unreached, Writes,
+    Announcement, ApprovalQuery, Approvals, Audits, EventQuery, Events, Locks, Node, Nodes,
+    RunQuery, Runs, Sessions, Store, StoreError, Unreached, Writes,
 };
 use stepgate_core::session::{Head, Session, SessionKind};
 use stepgate_store::{PostgresOptions, PostgresStore};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::StateCode;
-use stepgate_core::ports::{Journals, Runs, Sessions, Store, StoreError, Writes};
+use stepgate_core::ports::{Runs, Sessions, Store, StoreError, Writes};
 use stepgate_store::{OpenError, SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 

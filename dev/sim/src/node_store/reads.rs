@@ -8,12 +8,12 @@ use stepgate_core::decimal::Decimal;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
+use stepgate_core::journal::ExecutionState;
 use stepgate_core::ports::{
     ApprovalQuery, Approvals, ArchiveCommit, Archives, Audited, Audits, Budgets, Counts, Cursor,
     Cursors, Dossier, EndedQuery, EndedRun, ErasableArgs, Erasables, EraseCommit, EventQuery,
-    Events, Journals, KeptRun, LinkedEvent, Moment, PlacedEvent, Recollection, RunQuery, Runs,
-    SessionQuery, Sessions, StoreError, TurnQuery, Unfinished,
+    Events, KeptRun, LinkedEvent, Moment, PlacedEvent, Recollection, RunQuery, Runs, SessionQuery,
+    Sessions, StoreError, TurnQuery, Unfinished,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -22,31 +22,13 @@ use super::{NodeStore, READ_BACK};
 use crate::database::at_once;
 
 #[async_trait]
-impl Journals for NodeStore {
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
-        self.read(READ_BACK, |rows| at_once(rows.load_state(trace_id))).await
-    }
-
-    async fn list_log_entries(
-        &self,
-        trace_id: RunId,
-        after_seq: u64,
-    ) -> Result<Vec<Appended>, StoreError> {
-        self.read("entries", |rows| at_once(rows.list_log_entries(trace_id, after_seq))).await
-    }
-
-    async fn load_latest_checkpoint(
-        &self,
-        trace_id: RunId,
-    ) -> Result<Option<Checkpoint>, StoreError> {
-        self.read("checkpoint", |rows| at_once(rows.load_latest_checkpoint(trace_id))).await
-    }
-}
-
-#[async_trait]
 impl Runs for NodeStore {
     async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
         self.read("binding", |rows| at_once(rows.binding(key))).await
+    }
+
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
+        self.read(READ_BACK, |rows| at_once(rows.load_state(trace_id))).await
     }
 
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
@@ -159,11 +141,7 @@ impl Events for NodeStore {
         Ok(None)
     }
 
-    async fn loose_page(
-        &self,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
+    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<LinkedEvent>, StoreError> {
         self.read("loose_events", |rows| at_once(rows.loose_page(after, limit))).await
     }
 }

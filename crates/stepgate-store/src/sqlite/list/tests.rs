@@ -7,7 +7,8 @@ use stepgate_core::run::Status;
 use stepgate_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::{finder, opened_turns};
+use super::{counted, number, opened_turns};
+use crate::search::Finder;
 use crate::select::{self, Engine, Select};
 use crate::sqlite::open::{SqliteOptions, writer};
 use crate::tables::Cell;
@@ -26,7 +27,9 @@ fn plan_of(connection: &Connection, (sql, values): Asked) -> Vec<String> {
 }
 
 fn runs_sql(connection: &Connection, query: &RunQuery) -> Asked {
-    asked(super::runs(query, finder(connection, query).unwrap()))
+    let count = |finder| (number(connection, counted(query, finder)).unwrap(), finder);
+    let finder = Finder::shortest(Finder::candidates(query).into_iter().map(count));
+    asked(super::runs(query, finder))
 }
 
 fn events_sql(query: &EventQuery) -> Asked {
