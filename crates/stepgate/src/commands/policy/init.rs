@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use anyhow::{Context, bail, ensure};
 use serde_json::json;
 use stepgate_core::facts::FactNames;
-use stepgate_core::label::Flow;
 use stepgate_exec::servers::ServerSpec;
 use stepgate_gateway::durable;
 use stepgate_policy::{Nameable, ToolShape};
@@ -215,15 +214,7 @@ fn shapes(specs: &[ServerSpec], tools: &[FoundTool]) -> Vec<ToolShape> {
             mode: said.mode?,
             input_schema: tool.input_schema.clone(),
             redacted: said.hidden().cloned().collect(),
-            flow: Flow {
-                is_undeclared: said.reads.is_none() && said.sends.is_none(),
-                reads: said.reads.unwrap_or_default(),
-                sends: said.sends.unwrap_or_default(),
-                memory: said.memory,
-                targets: said.targets,
-                trusted: said.trusted.unwrap_or_default(),
-                links: said.links.unwrap_or_default(),
-            },
+            flow: said.flow(),
             definition_digest: tool.definition_digest,
             is_accepted: true,
         })
