@@ -6,7 +6,7 @@ mod detect;
 mod mcp;
 pub(crate) mod notify;
 pub(crate) mod origin;
-mod otlp;
+pub(crate) mod otlp;
 mod ranges;
 mod receiver;
 mod retention;

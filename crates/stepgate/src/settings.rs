@@ -182,7 +182,11 @@ pub(crate) fn streams(data: &DataDir, config: &Config) -> anyhow::Result<Vec<Str
 }
 
 pub(crate) fn collector(data: &DataDir, config: &Config) -> anyhow::Result<Option<OtlpSettings>> {
-    data.valid(|beside| config.otlp.settings(beside))
+    if config.otlp.endpoint.is_empty() {
+        return Ok(None);
+    }
+    let headers = data.valid(|beside| config.otlp.headers(beside))?;
+    Ok(Some(OtlpSettings { config: config.otlp.clone(), headers }))
 }
 
 pub(crate) fn server_specs(data: &DataDir, config: &Config) -> anyhow::Result<Vec<ServerSpec>> {
