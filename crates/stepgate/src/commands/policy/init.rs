@@ -34,7 +34,7 @@ pub(super) async fn init(
     data: &DataDir,
     directory: Option<PathBuf>,
     suggestions: bool,
-) -> anyhow::Result<u8> {
+) -> anyhow::Result<()> {
     let config = data.load_config()?;
     settings::refuse_open_to_others(data, &config)?;
     let file = ConfigFile::of(data, &config)?;
@@ -222,7 +222,7 @@ fn shapes(specs: &[ServerSpec], tools: &[FoundTool]) -> Vec<ToolShape> {
     tools.iter().filter_map(shape).collect()
 }
 
-fn told(data: &DataDir, plan: &Plan<'_>, prefix: &str) -> anyhow::Result<u8> {
+fn told(data: &DataDir, plan: &Plan<'_>, prefix: &str) -> anyhow::Result<()> {
     let Plan { file, additions, policies, .. } = plan;
     let declared: Vec<&str> = additions.iter().map(|addition| addition.tool.as_str()).collect();
     let written = policies.is_open().then(|| policies.directory.display().to_string());
@@ -252,6 +252,5 @@ fn told(data: &DataDir, plan: &Plan<'_>, prefix: &str) -> anyhow::Result<u8> {
             None => policies.words(),
         };
         format!("{declared}{guesses}\n{policies}{restart}")
-    })?;
-    Ok(0)
+    })
 }
