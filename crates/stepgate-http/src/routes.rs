@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use stepgate_agent::invoke::InvokeResult;
 use stepgate_agent::turn::TurnId;
 use stepgate_core::bundle::Bundle;
+use stepgate_core::erasable::Found;
 use stepgate_core::ids::{ApprovalId, ArtifactId, RunId, SessionId};
 use stepgate_core::spelled;
 use stepgate_core::step::StepResponse;
@@ -272,11 +273,11 @@ fn write_routes() -> Vec<Route> {
         post("/v1/erasable/find", Operator, erasable::find)
             .named("find_erasable", "Find runs with erasable arguments; nothing changes")
             .body::<erasable::FindErasable>()
-            .json::<erasable::FoundErasable>(&[200]),
+            .json::<Found>(&[200]),
         post("/v1/erasable/erase", Operator, erasable::erase)
             .named("erase_arguments", "Erase arguments for good")
             .body::<erasable::Erase>()
-            .json::<erasable::FoundErasable>(&[200]),
+            .json::<Found>(&[200]),
         post("/v1/policy/evaluate", Watcher, policy::evaluate)
             .named("evaluate_policy", "What would be decided on a proposal")
             .query::<policy::EvaluateParams>()
