@@ -116,25 +116,19 @@ enum Door {
     /// The process that holds the directory, or a remote gateway.
     Wire(Connection),
     /// This process, which holds the directory until the client is dropped.
-    Here(Box<Here>),
+    Here { here: Box<Here>, _held: Box<dyn Any + Send> },
 }
 
 struct Here {
     router: Router,
     app: Arc<App>,
-    /// The data directory, until this is dropped.
-    _held: Box<dyn Any + Send>,
 }
 
 impl Here {
     fn of(service: Arc<Service>, config: &Config) -> anyhow::Result<Self> {
         let (limits, url) = (config.serve_limits(), config.serve.configured_url()?);
         let app = App::new(service, limits, url, AccessLog::Silent, Vec::new());
-        Ok(Self { router: http::router(&app), app, _held: Box::new(()) })
-    }
-
-    fn holding(self, held: impl Any + Send) -> Self {
-        Self { _held: Box::new(held), ..self }
+        Ok(Self { router: http::router(&app), app })
     }
 }
 
@@ -208,8 +202,8 @@ impl Client {
         held.tell().await;
         let service = held.service().await?;
         service.expire_due().await;
-        let here = Here::of(service, &held.config)?;
-        Ok(Self { door: Door::Here(Box::new(here.holding(held))), who })
+        let here = Box::new(Here::of(service, &held.config)?);
+        Ok(Self { door: Door::Here { here, _held: Box::new(held) }, who })
     }
 
     /// The same, for an order that must be in force before anything goes on: in this process no tool server is
@@ -219,9 +213,9 @@ impl Client {
             return Ok(client);
         }
         let who = Who::of(&data.global, role)?;
-        let held = start::hold_store(data).await?;
-        let here = Here::of(Arc::clone(&held.service), &held.config)?;
-        Ok(Self { door: Door::Here(Box::new(here.holding(held))), who })
+        let (service, config, lock) = start::hold_store(data).await?;
+        let here = Box::new(Here::of(service, &config)?);
+        Ok(Self { door: Door::Here { here, _held: Box::new(lock) }, who })
     }
 
     /// Whether a person at the terminal acts, not a token.
@@ -233,7 +227,7 @@ impl Client {
     fn target(&self) -> Option<&Target> {
         match &self.door {
             Door::Wire(connection) => Some(&connection.target),
-            Door::Here(_) => None,
+            Door::Here { .. } => None,
         }
     }
 
@@ -250,7 +244,7 @@ impl Client {
             Door::Wire(connection) => {
                 Reply::read(connection.send(request).await?.map(Body::new)).await
             }
-            Door::Here(here) => {
+            Door::Here { here, .. } => {
                 let mut request = request.map(Body::from);
                 let process = Process::this().context("`/proc` does not show this process")?;
                 request.extensions_mut().insert(Peer::Local(process));

@@ -66,19 +66,12 @@ pub(crate) async fn hold_recovered(data: &DataDir) -> anyhow::Result<Held> {
     Ok(held)
 }
 
-/// A data directory that this process holds, of which only the store is open.
-pub(crate) struct HeldStore {
-    pub(crate) service: Arc<Service>,
-    pub(crate) config: Config,
-    _lock: Lock,
-}
-
 /// Locks the directory and opens its store: no tool server is started, and nothing is recovered.
-pub(crate) async fn hold_store(data: &DataDir) -> anyhow::Result<HeldStore> {
+pub(crate) async fn hold_store(data: &DataDir) -> anyhow::Result<(Arc<Service>, Config, Lock)> {
     let (settings, config, lock) = lock(data, Duration::ZERO)?;
     let service = start::open_store(settings, &data.joined).await;
     let service = service.map_err(|error| settings::located(data, error))?;
-    Ok(HeldStore { service, config, _lock: lock })
+    Ok((service, config, lock))
 }
 
 async fn hold(data: &DataDir, wait: Duration) -> anyhow::Result<Held> {
