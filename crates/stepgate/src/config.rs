@@ -53,13 +53,6 @@ const FLAG_VARIABLES: [&str; 5] =
 /// Most typing mistakes in the name of a variable that a message still guesses.
 const TYPOS_MAX: usize = 3;
 
-const ATTEMPTS_CEILING: u32 = 1000;
-const PAUSE_CEILING_MS: u64 = 60_000;
-/// Longest time to decide: a year.
-const APPROVAL_CEILING_MS: u64 = 365 * 24 * 60 * 60 * 1000;
-/// Longest life of a grant: a year.
-const GRANT_CEILING_MS: u64 = 365 * 24 * 60 * 60 * 1000;
-const APPROVALS_OPEN_CEILING: u64 = 100_000;
 /// Largest file, as large as the largest payload.
 const FILE_BYTES_CEILING: u64 = 64 * 1024 * 1024;
 const CONNECTIONS_CEILING: usize = 100_000;
@@ -82,7 +75,7 @@ const ENTRIES_CEILING: usize = 1_000_000;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     /// What a step may cost.
-    pub(crate) limits: LimitsConfig,
+    limits: Limits,
     /// The directory behind `/sandbox/`.
     pub(crate) sandbox: SandboxConfig,
     /// How `stepgate serve` listens.
@@ -159,39 +152,6 @@ impl Default for PolicyConfig {
             solver_timeout_ms: 30_000,
         }
     }
-}
-
-/// What a step may cost.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct LimitsConfig {
-    /// Longest payload, in bytes.
-    #[schemars(range(min = 1, max = Limits::PAYLOAD_BYTES_CEILING))]
-    payload_bytes_max: usize,
-    /// Deepest nesting of a payload.
-    #[schemars(range(min = 2, max = Limits::JSON_DEPTH_CEILING))]
-    json_depth_max: usize,
-    /// Longest string that the record's args_summary repeats, in bytes.
-    #[schemars(range(min = 0, max = Limits::PAYLOAD_BYTES_CEILING))]
-    summary_string_bytes_max: usize,
-    /// How often RECORD tries to write.
-    #[schemars(range(min = 1, max = ATTEMPTS_CEILING))]
-    record_attempts_max: u32,
-    /// How long RECORD waits between two tries, in milliseconds.
-    #[schemars(range(min = 0, max = PAUSE_CEILING_MS))]
-    record_retry_pause_ms: u64,
-    /// How long a person has to decide on an approval, in milliseconds.
-    #[schemars(range(min = 1, max = APPROVAL_CEILING_MS))]
-    approval_ttl_ms: u64,
-    /// Most approvals of one principal that are open at one time.
-    #[schemars(range(min = 1, max = APPROVALS_OPEN_CEILING))]
-    approvals_open_max: u64,
-    /// Most approvals of all principals that are open at one time. One principal may have as many as are still free.
-    #[schemars(range(min = 1, max = APPROVALS_OPEN_CEILING))]
-    approvals_open_total_max: u64,
-    /// Longest time for which an operator can approve calls in advance, in milliseconds.
-    #[schemars(range(min = 1, max = GRANT_CEILING_MS))]
-    grant_life_max_ms: u64,
 }
 
 /// The directory behind `/sandbox/`.
@@ -360,24 +320,6 @@ impl ServeConfig {
     }
 }
 
-impl Default for LimitsConfig {
-    fn default() -> Self {
-        let limits = Limits::default();
-        Self {
-            payload_bytes_max: limits.payload_bytes_max,
-            json_depth_max: limits.json_depth_max,
-            summary_string_bytes_max: limits.summary_string_bytes_max,
-            record_attempts_max: limits.record_attempts_max,
-            record_retry_pause_ms: u64::try_from(limits.record_retry_pause.as_millis())
-                .unwrap_or(u64::MAX),
-            approval_ttl_ms: limits.approval_ttl_ms,
-            approvals_open_max: limits.approvals_open_max,
-            approvals_open_total_max: limits.approvals_open_total_max,
-            grant_life_max_ms: limits.grant_life_max_ms,
-        }
-    }
-}
-
 impl Default for SandboxConfig {
     fn default() -> Self {
         let dotted = |names: Vec<String>| names.iter().map(|name| format!(".{name}")).collect();
@@ -448,18 +390,7 @@ impl Config {
     }
 
     pub(crate) fn limits(&self) -> Limits {
-        let limits = &self.limits;
-        Limits {
-            payload_bytes_max: limits.payload_bytes_max,
-            json_depth_max: limits.json_depth_max,
-            summary_string_bytes_max: limits.summary_string_bytes_max,
-            record_attempts_max: limits.record_attempts_max,
-            record_retry_pause: Duration::from_millis(limits.record_retry_pause_ms),
-            approval_ttl_ms: limits.approval_ttl_ms,
-            approvals_open_max: limits.approvals_open_max,
-            approvals_open_total_max: limits.approvals_open_total_max,
-            grant_life_max_ms: limits.grant_life_max_ms,
-        }
+        self.limits.clone()
     }
 
     pub(crate) fn groups(&self) -> anyhow::Result<Groups> {
