@@ -161,7 +161,6 @@ impl Conversations {
         Ok(view.map(|(session_id, standing)| Look { turn_id, session_id, standing, is_live }))
     }
 
-    /// Whether the turn is under way in this process.
     fn is_live(&self, turn_id: TurnId) -> bool {
         self.turns().values().any(|live| live.turn_id() == Some(turn_id))
     }

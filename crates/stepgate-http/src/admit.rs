@@ -93,7 +93,6 @@ impl Caller {
         self.token_id.is_none_or(|token| app.service.is_live(token))
     }
 
-    /// Whether the caller may see an object of this principal.
     pub(crate) fn may_see(&self, owner: &PrincipalId) -> bool {
         self.sees().is_none_or(|only| only == *owner)
     }

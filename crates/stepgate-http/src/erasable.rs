@@ -82,7 +82,6 @@ pub(super) struct Erase {
     reason: Option<String>,
 }
 
-/// Erases arguments for good.
 pub(super) async fn erase(
     Operator(app, caller): Operator,
     JsonBody(Erase { target, reason }): JsonBody<Erase>,

@@ -281,7 +281,6 @@ impl App {
         }
     }
 
-    /// Counts a request of a principal, or refuses it.
     fn count_request(&self, who: &PrincipalId) -> Result<(), Problem> {
         self.rates.request(who).map_err(|wait_s| self.too_many(Limit::RequestRate, who, wait_s))
     }

@@ -114,7 +114,6 @@ fn origins(names: &str) -> Result<BTreeSet<Origin>, Problem> {
     Ok(origin::widened(&origins))
 }
 
-/// The names in a list with commas.
 fn listed(names: &str) -> impl Iterator<Item = &str> {
     names.split(',').map(str::trim).filter(|name| !name.is_empty())
 }

@@ -166,7 +166,6 @@ const STEP_STATUSES: &[u16] = &[200, 202, 400, 403, 409, 422];
 /// Statuses of an InvokeResult.
 const INVOKE_STATUSES: &[u16] = &[400, 404, 409, 413, 422, 424, 502, 504];
 
-/// Every route, including those of other crates.
 pub(super) fn all(mounted: &[Route]) -> Vec<Route> {
     let mut all = write_routes();
     all.extend(read_routes());
@@ -407,7 +406,6 @@ fn read_routes() -> Vec<Route> {
     ]
 }
 
-/// Whether a path needs no token.
 pub(super) fn is_public(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
 }
@@ -418,7 +416,6 @@ pub(super) fn methods_of(mounted: &[Route], path: &str) -> Vec<&'static str> {
     routes.map(|route| route.method).chain(console::methods_of(path)).collect()
 }
 
-/// Whether a path matches a pattern.
 pub(super) fn fits(pattern: &str, path: &str) -> bool {
     let (mut parts, mut pattern) = (path.split('/'), pattern.split('/'));
     loop {

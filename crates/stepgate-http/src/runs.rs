@@ -227,7 +227,6 @@ async fn absent(app: &App, caller: &Caller, run_id: RunId) -> Result<Problem, Pr
     Ok(Problem::archived(run_id, file.as_deref()))
 }
 
-/// The name of an archive's file.
 pub(crate) async fn file_of(
     app: &App,
     archive_id: ArtifactId,

@@ -271,7 +271,6 @@ pub(super) struct AcceptedTool {
     definition_digest: Digest,
 }
 
-/// Accepts the present definition of a tool.
 pub(super) async fn accept(
     Operator(app, caller): Operator,
     Id(name): Id<ToolName>,

@@ -176,7 +176,6 @@ fn handshake(message: &Value) -> Option<Result<ClientAbilities, String>> {
     })
 }
 
-/// Whether a message would be recorded as a step.
 fn is_call(message: &Value) -> bool {
     message.get("method").and_then(Value::as_str) == Some("tools/call")
 }
@@ -192,7 +191,6 @@ fn may_call(app: &App, caller: &Caller, message: Message) -> Result<Message, Mal
     }
 }
 
-/// The id of a message that expects an answer.
 fn request_id(message: &Value) -> Option<&Value> {
     message.get("method").and(message.get("id"))
 }

@@ -140,7 +140,6 @@ pub(crate) fn remote(global: &Global) -> anyhow::Result<Option<Target>> {
     Target::url(url, &token(global)?.unwrap_or_default()).map(Some)
 }
 
-/// The token from the command line or the environment.
 fn token(global: &Global) -> anyhow::Result<Option<String>> {
     let token = match &global.token_file {
         Some(file) => std::fs::read_to_string(file)
@@ -151,7 +150,6 @@ fn token(global: &Global) -> anyhow::Result<Option<String>> {
     Ok((!token.is_empty()).then(|| token.to_owned()))
 }
 
-/// The socket of a data directory.
 pub(crate) fn socket(data: &DataDir) -> Target {
     Target::Socket(data.socket())
 }
@@ -162,7 +160,6 @@ async fn holder(data: &DataDir) -> Option<Connection> {
     Connection::open(socket(data)).await.ok()
 }
 
-/// Whether a process holds the directory and listens.
 pub(crate) async fn is_held(data: &DataDir) -> bool {
     holder(data).await.is_some()
 }
@@ -231,7 +228,6 @@ impl Client {
         }
     }
 
-    /// Sends a request, and reads the whole response.
     pub(crate) async fn send(
         &mut self,
         method: Method,
@@ -256,7 +252,6 @@ impl Client {
         }
     }
 
-    /// Reads a JSON value.
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Value> {
         self.ask(Method::GET, path, None).await?.json()
     }
@@ -325,7 +320,6 @@ pub(crate) fn parameter(name: &str, value: Option<&impl ToString>) -> String {
     value.map(|value| format!("&{name}={}", encoded(&value.to_string()))).unwrap_or_default()
 }
 
-/// A text, escaped for a query.
 pub(crate) fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let encode = |byte: u8| match plain(byte) {

@@ -270,7 +270,6 @@ fn tell_of_earlier_version(data: &DataDir, needs: Needs) {
     }
 }
 
-/// Refuses a directory that lacks what the command needs.
 fn refuse_missing(data: &DataDir, needs: Needs) -> anyhow::Result<()> {
     if data.global.url.is_some() {
         return Ok(());
@@ -318,7 +317,6 @@ fn texts(row: &Value, name: &str) -> String {
     texts.join(", ")
 }
 
-/// Prints one thing: as JSON, or in words.
 fn print_one<T: Serialize, S: Display>(
     value: &T,
     global: &Global,
@@ -354,7 +352,6 @@ fn proposal(action: &str, args: impl Serialize, reasoning: &str) -> Value {
     })
 }
 
-/// A word, quoted for a shell where it needs that.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     match !text.is_empty() && text.chars().all(is_plain) {

@@ -311,7 +311,6 @@ impl ServeConfig {
         Duration::from_millis(self.servers_wait_ms)
     }
 
-    /// How the address is spoken with, as the configuration says.
     pub(crate) fn scheme(&self) -> anyhow::Result<Scheme> {
         Ok(match self.tls(Path::new(""))? {
             Some(_) => Scheme::Https,

@@ -67,7 +67,6 @@ impl DataDir {
         self.root.join("sandbox")
     }
 
-    /// The socket of the process that holds the directory.
     pub(crate) fn socket(&self) -> PathBuf {
         self.root.join("stepgate.sock")
     }
@@ -81,7 +80,6 @@ impl DataDir {
         }
     }
 
-    /// The configuration file, for messages.
     pub(crate) fn config_shown(&self) -> String {
         self.config_file().unwrap_or_else(|| self.root.join("stepgate.toml")).display().to_string()
     }
@@ -111,7 +109,6 @@ impl DataDir {
         }
     }
 
-    /// The process that holds the directory, if one does.
     pub(crate) fn holder(&self) -> Option<String> {
         lock::holder(&self.root)
     }

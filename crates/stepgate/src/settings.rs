@@ -163,7 +163,6 @@ pub(crate) fn gateway(data: &DataDir, config: &Config, wait: Duration) -> anyhow
     })
 }
 
-/// The settings of the agent, if the configuration names a model.
 pub(crate) fn agent(data: &DataDir, config: &Config) -> anyhow::Result<Option<AgentSettings>> {
     data.valid(|beside| config.agent.settings(beside))
 }

@@ -199,7 +199,6 @@ impl Catalog {
         self.entry(name)?.offer()
     }
 
-    /// Compares every tool with its accepted definition.
     pub(super) fn compare(&mut self, spec: &ServerSpec, pins: &Pins) {
         self.entries.values_mut().for_each(|entry| entry.compare(spec, pins));
     }

@@ -87,12 +87,10 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// A writer.
     pub(super) fn new(format: Format) -> Self {
         Self { format, principals: HashMap::new() }
     }
 
-    /// The events, written.
     pub(super) async fn of(
         &mut self,
         store: &dyn Store,
@@ -145,7 +143,6 @@ pub(super) fn line(format: Format, placed: &PlacedEvent, principal_id: &str) -> 
     }
 }
 
-/// How serious an event is.
 pub(super) fn level(event_type: EventType) -> Level {
     const WARNING: [EventType; 5] = [
         EventType::PolicyViolation,

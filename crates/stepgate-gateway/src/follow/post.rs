@@ -110,7 +110,6 @@ async fn judge(response: Response) -> Result<Response, Trouble> {
     Err(if is_about_the_message { Trouble::Refused(why) } else { Trouble::Later(why, pause) })
 }
 
-/// The first words of an answer, for the operator.
 async fn said(mut response: Response) -> String {
     let first = response.chunk().await.ok().flatten().unwrap_or_default();
     shortened(&printable(String::from_utf8_lossy(&first).trim()), SAID_CHARS_MAX)

@@ -75,7 +75,6 @@ impl Live {
         self.cancelled.send_replace(true);
     }
 
-    /// Waits until the turn is cancelled.
     pub(super) async fn cancelled(&self) {
         wait_until_set(&mut self.cancelled.subscribe()).await;
     }

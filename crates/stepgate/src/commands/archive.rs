@@ -96,7 +96,6 @@ async fn list(data: &DataDir) -> anyhow::Result<()> {
     print_list(&rows, &data.global, "no run is archived", shown)
 }
 
-/// Verifies each file alone.
 fn verify(files: &[PathBuf], json: bool) -> anyhow::Result<u8> {
     let mut is_sound = true;
     for file in files {

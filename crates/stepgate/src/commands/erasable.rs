@@ -103,7 +103,6 @@ fn containing_text(text: &str) -> anyhow::Result<String> {
     Ok(read.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// The runs, and which keep their arguments.
 fn told(found: &Value, what: &str) -> String {
     let list = |name: &str| found.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
     let runs = list("runs");

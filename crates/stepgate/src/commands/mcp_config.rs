@@ -85,7 +85,6 @@ struct Snippet {
 }
 
 impl Client {
-    /// Whether this client supports HTTP with a token.
     fn speaks_http(self) -> bool {
         match self {
             Self::ClaudeDesktop => false,

@@ -124,13 +124,11 @@ pub(crate) fn private_files(streams: &[AuditConfig], base: &Path) -> Vec<PathBuf
     own.chain(secret_files(streams, base)).collect()
 }
 
-/// The files with secrets.
 pub(crate) fn secret_files(streams: &[AuditConfig], base: &Path) -> Vec<PathBuf> {
     let sources = streams.iter().flat_map(|it| [&it.secret_url, &it.secret, &it.authorization]);
     sources.flatten().filter_map(|source| source.file(base)).collect()
 }
 
-/// The settings of every stream.
 pub(crate) fn settings(
     streams: &[AuditConfig],
     beside: Beside<'_>,

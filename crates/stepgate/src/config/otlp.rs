@@ -100,7 +100,6 @@ impl OtlpConfig {
         headers.collect()
     }
 
-    /// The files that have secrets.
     pub(crate) fn secret_files(&self, base: &Path) -> Vec<PathBuf> {
         self.headers.values().filter_map(|secret| secret.file(base)).collect()
     }

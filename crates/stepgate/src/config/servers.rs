@@ -192,7 +192,6 @@ pub(crate) fn specs(
 }
 
 impl ServerConfig {
-    /// Whether it is never started.
     pub(crate) fn is_off(&self) -> bool {
         self.mode == Some(ModeConfig::Off)
     }
@@ -286,7 +285,6 @@ impl ServerConfig {
         own.chain(tools.flatten().flatten())
     }
 
-    /// Whether a tool of it brings a label into a session.
     pub(crate) fn brings_labels(&self) -> bool {
         let reads = self.tools.values().map(|tool| &tool.reads).chain([&self.reads]);
         reads.flatten().any(|labels| !labels.is_empty())

@@ -95,7 +95,6 @@ impl Exporter {
         Ok(exporter)
     }
 
-    /// Whether a trace that begins here is recorded.
     pub(super) fn samples(&self, trace_id: u128) -> bool {
         trace_id % 100 < u128::from(self.settings.config.sample_percent)
     }
@@ -122,7 +121,6 @@ impl Exporter {
     }
 }
 
-/// The exporter, where there is one.
 pub(super) fn exporter() -> Option<&'static Exporter> {
     EXPORTER.get()
 }
