@@ -126,8 +126,8 @@ struct Here {
 
 impl Here {
     fn of(service: Arc<Service>, config: &Config) -> anyhow::Result<Self> {
-        let (limits, url) = (config.serve_limits(), config.serve.configured_url()?);
-        let app = App::new(service, limits, url, AccessLog::Silent, Vec::new());
+        let (serve, url) = (config.serve.clone(), config.serve.configured_url()?);
+        let app = App::new(service, serve, url, AccessLog::Silent, Vec::new());
         Ok(Self { router: http::router(&app), app })
     }
 }

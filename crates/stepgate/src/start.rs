@@ -44,7 +44,7 @@ impl Deref for Held {
 /// Locks the directory, creates what is missing, and finishes interrupted runs of core actions. A gateway recovers runs
 /// of tool servers in the background. It waits `serve.servers_wait_ms` for servers that do not answer.
 pub(crate) async fn hold_for_gateway(data: &DataDir) -> anyhow::Result<Held> {
-    let wait = data.load_config()?.serve.servers_wait();
+    let wait = data.load_config()?.serve.servers_wait;
     hold(data, wait).await
 }
 

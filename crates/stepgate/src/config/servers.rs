@@ -395,6 +395,15 @@ fn secrets(
     Ok(values)
 }
 
+/// At most one server's tools keep their own names: those of two could be the same.
+pub(super) fn check_own_names(servers: &BTreeMap<String, ServerConfig>) -> anyhow::Result<()> {
+    let mut own = servers.iter().filter(|(_, server)| server.own_names).map(|(name, _)| name);
+    if let (Some(first), Some(second)) = (own.next(), own.next()) {
+        bail!("servers.{first} and servers.{second} have `own_names`: only one server can");
+    }
+    Ok(())
+}
+
 /// The line of a file on which a server's table begins, for messages.
 pub(crate) fn line_of(text: &str, name: &str) -> Option<usize> {
     let is_table = |line: &str| {
