@@ -176,7 +176,7 @@ async fn let_in(app: Arc<App>, mut request: Request, next: Next) -> Response {
         () if is_page => console::enter(&app, &mut request),
         () if routes::is_public(&path) => {
             // A token is optional on public paths. A caller with a valid one may see more.
-            if shows_token(&request)
+            if request.headers().contains_key(header::AUTHORIZATION)
                 && let Ok(caller) = identify(&app, &request)
             {
                 request.extensions_mut().insert(caller);
@@ -287,10 +287,6 @@ impl Placed {
 /// The handler's response. A panic in the handler becomes an internal error and ends only this request.
 async fn answered(next: Next, request: Request) -> Result<Response, Problem> {
     panics::contained(next.run(request)).await.map_err(|_| Problem::internal())
-}
-
-fn shows_token(request: &Request) -> bool {
-    request.headers().contains_key(header::AUTHORIZATION)
 }
 
 fn identify(app: &App, request: &Request) -> Result<Caller, Problem> {

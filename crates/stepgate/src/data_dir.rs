@@ -84,11 +84,6 @@ impl DataDir {
         self.config_file().unwrap_or_else(|| self.root.join("stepgate.toml")).display().to_string()
     }
 
-    /// The configuration file's text, for messages that name a line.
-    pub(crate) fn config_text(&self) -> Option<String> {
-        fs::read_to_string(self.config_file()?).ok()
-    }
-
     /// The base of relative paths in the configuration: the directory of its file.
     pub(crate) fn base(&self) -> PathBuf {
         let file = self.config_file();

@@ -199,7 +199,7 @@ pub(crate) fn located(data: &DataDir, error: anyhow::Error) -> anyhow::Error {
         Ok(error) => error,
         Err(other) => return other,
     };
-    let text = data.config_text();
+    let text = data.config_file().and_then(|file| std::fs::read_to_string(file).ok());
     let line = text.and_then(|text| servers::line_of(&text, error.server()));
     let place = match line {
         Some(line) => format!("`{}`, line {line}", data.config_shown()),

@@ -115,7 +115,11 @@ fn list(reply: &Value, json: bool) -> anyhow::Result<()> {
     for off in off {
         show::say(format!("{ERROR}off{ERROR:#}  {}", text(off, "message")))?;
     }
-    for server in servers.iter().filter(|server| has_unaccepted_instructions(server)) {
+    let is_unaccepted = |server: &&Value| {
+        server.get("instructions").is_some_and(Value::is_string)
+            && server.get("instructions_accepted") == Some(&Value::Bool(false))
+    };
+    for server in servers.iter().filter(is_unaccepted) {
         let name = text(server, "name");
         show::say(format!(
             "{DIM}note{DIM:#} the instructions of `{name}` are not accepted, and not told to MCP clients: \
@@ -127,11 +131,6 @@ fn list(reply: &Value, json: bool) -> anyhow::Result<()> {
         show::say(format!("{DIM}off{DIM:#}  the configuration turns `{name}` off"))?;
     }
     Ok(())
-}
-
-fn has_unaccepted_instructions(server: &Value) -> bool {
-    let is_there = server.get("instructions").is_some_and(Value::is_string);
-    is_there && server.get("instructions_accepted") == Some(&Value::Bool(false))
 }
 
 fn table(tools: &[Value]) -> Table<6> {

@@ -213,10 +213,6 @@ impl ServerConfig {
         all.filter(|path| path.is_dir()).collect()
     }
 
-    fn is_shared(&self) -> bool {
-        self.shared || self.url.is_some()
-    }
-
     fn spec(
         &self,
         name: &str,
@@ -240,7 +236,10 @@ impl ServerConfig {
         };
         Ok(ServerSpec {
             name: name.to_owned(),
-            executor_id: super::executor_id(name, node_id.filter(|_| !self.is_shared())),
+            executor_id: super::executor_id(
+                name,
+                node_id.filter(|_| !self.shared && self.url.is_none()),
+            ),
             transport: self.transport(beside)?,
             tool: self.defaults().spec()?,
             tools: tools.collect::<anyhow::Result<_>>()?,
