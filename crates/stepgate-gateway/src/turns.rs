@@ -147,7 +147,7 @@ impl Conversations {
         let ended = cancel(&self.agent, principal_id, turn_id).await?;
         if ended == Cancelled::Done {
             let turns = self.turns();
-            let cancelled = turns.values().filter(|live| live.turn_id() == Some(turn_id));
+            let cancelled = turns.values().filter(|live| live.turn_id == Some(turn_id));
             cancelled.for_each(|live| live.cancel());
         }
         Ok(ended)
@@ -162,7 +162,7 @@ impl Conversations {
     }
 
     fn is_live(&self, turn_id: TurnId) -> bool {
-        self.turns().values().any(|live| live.turn_id() == Some(turn_id))
+        self.turns().values().any(|live| live.turn_id == Some(turn_id))
     }
 
     fn turns(&self) -> MutexGuard<'_, HashMap<RequestKey, Arc<Live>>> {

@@ -136,7 +136,8 @@ pub struct App {
     pub agent: OnceLock<Arc<Conversations>>,
     /// Programs on this machine that use MCP through the socket.
     clients: Clients,
-    public_url: PublicUrl,
+    /// The URL by which browsers reach the gateway.
+    pub public_url: PublicUrl,
     logins: Logins,
     failed_logins: FailedLogins,
     rates: Rates,
@@ -180,11 +181,6 @@ impl App {
             log,
             mounted,
         })
-    }
-
-    /// The URL by which browsers reach the gateway.
-    pub fn public_url(&self) -> &PublicUrl {
-        &self.public_url
     }
 
     /// All metrics, at this moment.

@@ -5,7 +5,6 @@ mod place;
 mod restored;
 mod restoring;
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 

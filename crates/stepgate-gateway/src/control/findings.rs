@@ -22,13 +22,13 @@ impl Control {
             findings.push(Finding::new(Kind::PolicyNotLoaded, &directory, why, None));
         }
         if let Some(why) = self.disk.trouble() {
-            let directory = self.disk.directory().display().to_string();
+            let directory = self.disk.directory.display().to_string();
             findings.push(Finding::new(Kind::DiskLow, &directory, &why, None));
         }
         if let Some(shadow) = &self.shadow
             && let Err(why) = shadow.candidate()
         {
-            let directory = shadow.directory().display().to_string();
+            let directory = shadow.directory.display().to_string();
             findings.push(Finding::new(Kind::ShadowNotLoaded, &directory, &why, None));
         }
         findings

@@ -84,7 +84,7 @@ impl ApprovalRequested {
             principal_id: context.principal_id.clone(),
             reason: context.reason.clone(),
             tool: context.action(),
-            url: app.public_url().approval(approval.approval_id),
+            url: app.public_url.approval(approval.approval_id),
         })
     }
 }

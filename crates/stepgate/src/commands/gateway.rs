@@ -61,7 +61,7 @@ impl Gateway {
         if let Some(settings) = settings::agent(data, &held.config)? {
             let _ = app.agent.set(Conversations::open(settings, &service)?);
         }
-        let pages = endpoint.map(|_| app.public_url().to_string());
+        let pages = endpoint.map(|_| app.public_url.to_string());
         let receivers = settings::receivers(data, &held.config, pages)?;
         let streams = settings::streams(data, &held.config)?;
         door.take_up(&held.recovered.finished).await?;

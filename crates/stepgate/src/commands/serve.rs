@@ -42,7 +42,7 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs) -> anyhow::Result<()>
     } else {
         // A certificate is valid for a name, most likely the public one.
         let asked = match endpoint.tls {
-            Some(_) => gateway.app.public_url().to_string(),
+            Some(_) => gateway.app.public_url.to_string(),
             None => url.clone(),
         };
         greet(&url, &asked, data.root(), &operator, &agent)?;
