@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::approvers::Groups;
@@ -38,8 +39,6 @@ pub(crate) use sample::sample;
 pub(crate) use secret::Beside;
 use servers::ServerConfig;
 use store::{StoreConfig, executor_id};
-
-use crate::log::{LogFormat, LogLevel};
 
 /// What every environment variable of ours begins with. No other is ours, so a wrong one is a mistake.
 const PREFIX: &str = "STEPGATE_";
@@ -106,6 +105,32 @@ pub(crate) struct LogConfig {
     pub(crate) format: LogFormat,
     /// The least important lines that are written.
     pub(crate) level: LogLevel,
+}
+
+/// How log lines are written.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LogFormat {
+    /// A line of text, for people.
+    #[default]
+    Text,
+    /// One JSON object a line, for machines.
+    Json,
+}
+
+/// The least important lines that are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LogLevel {
+    /// What went wrong.
+    Error,
+    /// What may go wrong, and what went wrong and is tried again.
+    Warn,
+    /// Also what happened, and each request.
+    #[default]
+    Info,
 }
 
 /// Where the policies are.
