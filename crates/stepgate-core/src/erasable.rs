@@ -60,16 +60,17 @@ pub enum ErasableTarget {
 }
 
 /// The runs that an order to erase is about.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "FoundErasable")]
 pub struct Found {
-    /// Their arguments may be erased, or are erased now.
+    /// Their arguments can be erased, or were erased now.
     pub runs: Vec<RunId>,
     /// A hold covers them: they keep their arguments.
     pub held: Vec<RunId>,
     /// Their steps are not over, and need their arguments.
     pub open: Vec<RunId>,
-    /// Their arguments cannot be read, so whether they contain the text is not known: the key is not there, or the row
-    /// was changed. Or the run cannot be read, so whether it is over is not known.
+    /// They, or their arguments, cannot be read.
+    // The key is not there, or the row was changed: whether they contain the text, or are over, is not known.
     pub unreadable: Vec<RunId>,
 }
 

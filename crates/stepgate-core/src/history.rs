@@ -13,7 +13,7 @@ use crate::journal::artifact::{DecisionMeta, Invocation, Verdict};
 use crate::journal::{Replayed, StateError, replay};
 use crate::json::Value;
 use crate::origin;
-use crate::ports::{Dossier, PolicyDecision, PolicyVerdict, ToolServers};
+use crate::ports::{Dossier, PolicyDecision, PolicyVerdict};
 use crate::result_pointer::unescaped;
 use crate::tool::{Tool, ToolName};
 
@@ -81,10 +81,10 @@ pub(crate) fn caps_that_lower(decision: &PolicyDecision, call: &Call) -> BTreeMa
     caps.map(|(name, max)| (name.clone(), *max)).collect()
 }
 
-/// What policy decided on this run. None where the run has no call, or where policy was not asked because
-/// the call's name or the sandbox decided.
+/// What policy decided on this run, about a tool as it is known now. None where the run has no call, or where policy
+/// was not asked because the call's name or the sandbox decided.
 pub fn past_decision(
-    tools: &dyn ToolServers,
+    tool: impl Fn(&ToolName) -> Option<Arc<Tool>>,
     dossier: &Dossier,
 ) -> Result<Option<PastDecision>, StateError> {
     let Replayed { request: Some(request), decision: decided, .. } = replay(&dossier.entries)?
@@ -117,7 +117,7 @@ pub fn past_decision(
         (None, Some(_) | None) => return Ok(None),
     };
     let DecisionMeta { policies, defaults, facts, .. } = meta;
-    let call = call_of(tools, &request.proposal, defaults.as_ref(), &erasable_of(dossier))
+    let call = call_of(tool, &request.proposal, defaults.as_ref(), &erasable_of(dossier))
         .ok_or_else(|| StateError::checksum("the journal's request is no call"))?;
     let (run_id, principal_id) = (dossier.run.arrival.run_id, request.agent_id);
     let facts = facts.map(|facts| *facts).unwrap_or_default();
@@ -143,7 +143,7 @@ fn erasable_of(dossier: &Dossier) -> BTreeSet<String> {
 
 /// The call in a journal, in its stored form.
 fn call_of(
-    tools: &dyn ToolServers,
+    tool: impl Fn(&ToolName) -> Option<Arc<Tool>>,
     invocation: &Invocation,
     defaults: Option<&Value>,
     erasable: &BTreeSet<String>,
@@ -158,7 +158,7 @@ fn call_of(
         Some(action) => action.call(args).ok().map(Call::Core),
         None => {
             let name = ToolName::parse(&name).ok()?;
-            let tool = tools.tool(&name).unwrap_or_else(|| Arc::new(Tool::gone(name)));
+            let tool = tool(&name).unwrap_or_else(|| Arc::new(Tool::gone(name)));
             let tool = Arc::new(tool.redacting(erasable));
             Some(Call::Server(ServerCall { tool, args: args.clone() }))
         }

@@ -2,29 +2,54 @@
 
 use std::time::Duration;
 
-use crate::json::strict;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-/// The limits of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
+use crate::json::strict;
+use crate::time::millis;
+
+/// The greatest values that may be configured.
+const ATTEMPTS_CEILING: u32 = 1000;
+const PAUSE_CEILING_MS: u64 = 60_000;
+const APPROVALS_OPEN_CEILING: u64 = 100_000;
+/// A year.
+const TIME_CEILING_MS: u64 = 365 * 24 * 60 * 60 * 1000;
+
+/// What a step may cost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "LimitsConfig")]
+#[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Longest payload. Longer ones are refused, and only their beginning is kept.
+    /// Longest payload, in bytes.
+    // Of a longer one only the beginning is kept.
+    #[schemars(range(min = 1, max = Limits::PAYLOAD_BYTES_CEILING))]
     pub payload_bytes_max: usize,
     /// Deepest nesting of a payload.
+    #[schemars(range(min = 2, max = Limits::JSON_DEPTH_CEILING))]
     pub json_depth_max: usize,
-    /// Longest string that `args_summary` repeats; a longer one is its length and digest.
+    /// Longest string that the record's args_summary repeats, in bytes.
+    // A longer one is its length and digest.
+    #[schemars(range(min = 0, max = Limits::PAYLOAD_BYTES_CEILING))]
     pub summary_string_bytes_max: usize,
-    /// How many times RECORD tries to write before it leaves the trace to recovery.
+    /// How often RECORD tries to write.
+    // Then it leaves the trace to recovery.
+    #[schemars(range(min = 1, max = ATTEMPTS_CEILING))]
     pub record_attempts_max: u32,
-    /// Pause between two tries of RECORD.
+    /// How long RECORD waits between two tries, in milliseconds.
+    #[serde(rename = "record_retry_pause_ms", with = "millis")]
+    #[schemars(with = "u64", range(min = 0, max = PAUSE_CEILING_MS))]
     pub record_retry_pause: Duration,
-    /// How long a person has to decide.
+    /// How long a person has to decide on an approval, in milliseconds.
+    #[schemars(range(min = 1, max = TIME_CEILING_MS))]
     pub approval_ttl_ms: u64,
     /// Most approvals of one principal that are open at one time.
+    #[schemars(range(min = 1, max = APPROVALS_OPEN_CEILING))]
     pub approvals_open_max: u64,
-    /// Most approvals of all principals that are open at one time. One principal may have as many of them as are still
-    /// free.
+    /// Most approvals of all principals that are open at one time. One principal may have as many as are still free.
+    #[schemars(range(min = 1, max = APPROVALS_OPEN_CEILING))]
     pub approvals_open_total_max: u64,
-    /// Longest life of a grant.
+    /// Longest time for which an operator can approve calls in advance, in milliseconds.
+    #[schemars(range(min = 1, max = TIME_CEILING_MS))]
     pub grant_life_max_ms: u64,
 }
 

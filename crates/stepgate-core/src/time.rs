@@ -123,5 +123,22 @@ impl Serialize for Timestamp {
 
 text_in_json!(Timestamp, { "type": "string", "format": "date-time" });
 
+/// Durations in whole milliseconds, as configurations spell them.
+pub mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    /// Writes the milliseconds.
+    pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        u64::try_from(time.as_millis()).unwrap_or(u64::MAX).serialize(serializer)
+    }
+
+    /// Reads the milliseconds.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
+    }
+}
+
 #[cfg(test)]
 mod tests;

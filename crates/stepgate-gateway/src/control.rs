@@ -66,7 +66,7 @@ pub struct Control {
     /// Where the policies are.
     pub(crate) policies: PathBuf,
     /// The servers that the configuration turns off.
-    pub(crate) turned_off: Vec<String>,
+    pub turned_off: Vec<String>,
     /// The server whose tools keep their own names over MCP.
     pub(crate) own_names: Option<String>,
     /// The policy files and the tools when the policies were first loaded.
@@ -96,7 +96,7 @@ impl Control {
     /// The policies of a text, for the present tools. They are not put in force.
     pub fn compiled(&self, gate: &Gate, text: &str) -> Result<PolicySet, LoadError> {
         let facts = &gate.facts.names(&gate.groups);
-        self.policy.current().with_text(text, Nameable { tools: self.look().tools(), facts })
+        self.policy.current().with_text(text, Nameable { tools: &self.look().tools, facts })
     }
 
     /// Reloads the policies for the present tools. Needed after a tool was accepted: its definition has changed.
@@ -128,11 +128,6 @@ impl Control {
     /// Every server that cannot be called, and every tool with a mode that cannot be called.
     pub fn off(&self) -> Vec<Off> {
         off_of(&self.servers, self.own_names.as_deref())
-    }
-
-    /// The servers that the configuration turns off.
-    pub fn turned_off(&self) -> &[String] {
-        &self.turned_off
     }
 
     /// Accepts the tools of servers that are seen for the first time.

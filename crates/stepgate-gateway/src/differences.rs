@@ -218,7 +218,7 @@ impl ShadowObject {
                 differing: counts.differing.values().sum(),
             }
         });
-        Self { directory: shadow.directory().display().to_string(), trouble, candidate }
+        Self { directory: shadow.directory.display().to_string(), trouble, candidate }
     }
 }
 

@@ -13,7 +13,7 @@ const GOOD_FOR: Duration = Duration::from_millis(500);
 
 /// The disk of a data directory.
 pub struct Disk {
-    directory: PathBuf,
+    pub(crate) directory: PathBuf,
     reserved_bytes: u64,
     /// The last answer of the file system. None: it could not say.
     looked: Mutex<Option<(Instant, Option<u64>)>>,
@@ -52,10 +52,6 @@ impl Disk {
         }
         let [free, reserved] = [free, self.reserved_bytes].map(|bytes| bytes / (1024 * 1024));
         Err(format!("{free} MiB are free there, of which {reserved} MiB are reserved"))
-    }
-
-    pub(crate) fn directory(&self) -> &Path {
-        &self.directory
     }
 
     /// What is wrong, if it is low.

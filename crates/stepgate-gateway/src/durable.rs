@@ -18,16 +18,7 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Writes a file atomically, replacing an existing one. On an error nothing is left over that takes space.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let partial = path.with_file_name(format!(".{}.partial", name.to_string_lossy()));
-    // Left over from an interrupted write.
-    let _ = fs::remove_file(&partial);
-    let written = write_new(&partial, bytes).and_then(|()| fs::rename(&partial, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&partial);
-    }
-    written?;
-    sync_names(path.parent())
+    put(path, bytes, |_| Ok(()))
 }
 
 /// Replaces the content of an existing file atomically. Its permissions and its owner stay, and a link to it is
@@ -35,16 +26,27 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = path.canonicalize()?;
     let before = path.metadata()?;
+    put(&path, bytes, |partial| {
+        let made = partial.metadata()?;
+        if (made.uid(), made.gid()) != (before.uid(), before.gid()) {
+            chown(partial, Some(before.uid()), Some(before.gid()))?;
+        }
+        fs::set_permissions(partial, before.permissions())
+    })
+}
+
+/// Writes a file beside its place, prepares it, and renames it.
+fn put(path: &Path, bytes: &[u8], prepare: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let partial = path.with_file_name(format!(".{}.partial", name.to_string_lossy()));
+    // Left over from an interrupted write.
     let _ = fs::remove_file(&partial);
-    write_new(&partial, bytes)?;
-    let made = partial.metadata()?;
-    if (made.uid(), made.gid()) != (before.uid(), before.gid()) {
-        chown(&partial, Some(before.uid()), Some(before.gid()))?;
+    let written = write_new(&partial, bytes).and_then(|()| prepare(&partial));
+    let written = written.and_then(|()| fs::rename(&partial, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&partial);
     }
-    fs::set_permissions(&partial, before.permissions())?;
-    fs::rename(&partial, &path)?;
+    written?;
     sync_names(path.parent())
 }
 

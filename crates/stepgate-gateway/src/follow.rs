@@ -158,7 +158,6 @@ impl Follower {
         self.unless_leaving(tokio::time::sleep(pause)).await
     }
 
-    /// Waits for an event, at most so long.
     pub(crate) async fn wait(&mut self, most: Duration) -> Result<(), Stop> {
         tokio::select! {
             () = tokio::time::sleep(most.min(WAIT_MAX)) => return Ok(()),

@@ -125,7 +125,6 @@ impl RunWatch {
         self.until(|progress| progress.finished).await;
     }
 
-    /// Waits until its approval is decided.
     pub(crate) async fn decided(&mut self) {
         self.until(|progress| progress.decided).await;
     }

@@ -82,7 +82,6 @@ impl Meters {
         self.tools.all(Histogram::snapshot)
     }
 
-    /// Counts runs that recovery finished.
     pub(crate) fn count_recovered(&self, runs: usize) {
         self.recovered.fetch_add(u64::try_from(runs).unwrap_or(u64::MAX), Ordering::Relaxed);
     }

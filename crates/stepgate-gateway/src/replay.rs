@@ -1,7 +1,10 @@
 //! Recorded decisions, asked again under other policies. Nothing is executed or recorded.
 
+use std::sync::Arc;
+
 use stepgate_core::history::{PastDecision, Ruling, past_decision};
-use stepgate_core::ports::{Policy, PolicyRequest, Store, StoreError, ToolServers};
+use stepgate_core::ports::{Policy, PolicyRequest, Store, StoreError};
+use stepgate_core::tool::{Tool, ToolName};
 
 /// Runs that are read at once.
 const PAGE: usize = 1000;
@@ -32,7 +35,7 @@ pub struct Replayed {
 /// called now and then.
 pub async fn replay<E: From<StoreError>>(
     store: &dyn Store,
-    tools: &dyn ToolServers,
+    tool: impl Fn(&ToolName) -> Option<Arc<Tool>>,
     policy: &dyn Policy,
     limit: u32,
     mut changed: impl FnMut(Change) -> Result<(), E>,
@@ -57,7 +60,7 @@ pub async fn replay<E: From<StoreError>>(
                 }
                 Err(error) => return Err(error.into()),
             };
-            let past = match past_decision(tools, &dossier) {
+            let past = match past_decision(&tool, &dossier) {
                 Ok(Some(past)) => past,
                 Ok(None) => continue,
                 Err(_) => {

@@ -347,7 +347,7 @@ async fn load_policies(
     has_payload_key: bool,
 ) -> anyhow::Result<LivePolicy> {
     let facts = &gate.facts.names(&gate.groups);
-    let nameable = Nameable { tools: look.tools(), facts };
+    let nameable = Nameable { tools: &look.tools, facts };
     let set = PolicySet::load(&policies.directory, nameable).map_err(not_loaded)?;
     let policy = LivePolicy::new(set, has_payload_key).map_err(not_loaded)?;
     control::warn_of(policy.current().warnings());

@@ -222,7 +222,6 @@ impl Tokens {
         found
     }
 
-    /// Whether the token is still valid.
     pub(crate) fn is_live(&self, token_id: ArtifactId, now: Timestamp) -> bool {
         let is_good = |token: &Token| token.expires_at.is_none_or(|at| now < at);
         self.known().live.iter().any(|token| token.token_id == token_id && is_good(token))

@@ -147,7 +147,7 @@ impl Conversations {
         let ended = cancel(&self.agent, principal_id, turn_id).await?;
         if ended == Cancelled::Done {
             let turns = self.turns();
-            let cancelled = turns.values().filter(|live| live.turn_id() == Some(turn_id));
+            let cancelled = turns.values().filter(|live| live.turn_id == Some(turn_id));
             cancelled.for_each(|live| live.cancel());
         }
         Ok(ended)
@@ -161,9 +161,8 @@ impl Conversations {
         Ok(view.map(|(session_id, standing)| Look { turn_id, session_id, standing, is_live }))
     }
 
-    /// Whether the turn is under way in this process.
     fn is_live(&self, turn_id: TurnId) -> bool {
-        self.turns().values().any(|live| live.turn_id() == Some(turn_id))
+        self.turns().values().any(|live| live.turn_id == Some(turn_id))
     }
 
     fn turns(&self) -> MutexGuard<'_, HashMap<RequestKey, Arc<Live>>> {

@@ -38,7 +38,6 @@ impl World for RealWorld {
     }
 }
 
-/// The current time.
 pub(crate) fn now() -> Timestamp {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_millisecond(i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX))

@@ -93,7 +93,6 @@ impl Caller {
         self.token_id.is_none_or(|token| app.service.is_live(token))
     }
 
-    /// Whether the caller may see an object of this principal.
     pub(crate) fn may_see(&self, owner: &PrincipalId) -> bool {
         self.sees().is_none_or(|only| only == *owner)
     }
@@ -177,7 +176,7 @@ async fn let_in(app: Arc<App>, mut request: Request, next: Next) -> Response {
         () if is_page => console::enter(&app, &mut request),
         () if routes::is_public(&path) => {
             // A token is optional on public paths. A caller with a valid one may see more.
-            if shows_token(&request)
+            if request.headers().contains_key(header::AUTHORIZATION)
                 && let Ok(caller) = identify(&app, &request)
             {
                 request.extensions_mut().insert(caller);
@@ -290,10 +289,6 @@ async fn answered(next: Next, request: Request) -> Result<Response, Problem> {
     panics::contained(next.run(request)).await.map_err(|_| Problem::internal())
 }
 
-fn shows_token(request: &Request) -> bool {
-    request.headers().contains_key(header::AUTHORIZATION)
-}
-
 fn identify(app: &App, request: &Request) -> Result<Caller, Problem> {
     let peer = request.extensions().get::<Peer>().copied();
     let caller = match caller_of(app, peer, request.headers()) {
@@ -343,12 +338,18 @@ fn caller_of(app: &App, peer: Option<Peer>, headers: &HeaderMap) -> Result<Calle
 
 /// The token in `Authorization`, if that header occurs exactly once.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    let (value, None) = (values.next()?, values.next()) else {
-        return None;
-    };
-    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    let (scheme, token) = one_header(headers, "authorization").ok()??.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// A header that may occur at most once.
+pub(crate) fn one_header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ()> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => value.to_str().map(Some).map_err(|_| ()),
+        (Some(_), Some(_)) => Err(()),
+    }
 }
 
 struct Line<'a> {

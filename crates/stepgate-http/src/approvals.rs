@@ -87,18 +87,9 @@ struct ContextObject {
 }
 
 impl ContextObject {
-    fn of(context: &ApprovalContext) -> Self {
-        Self {
-            executor_id: context.executor_id.clone(),
-            needs_approval: Some(context.needs_approval.clone()),
-            needs_approval_digest: Some(context.needs_approval_digest),
-            required: context.required.clone(),
-            ..Self::for_agent(context)
-        }
-    }
-
-    /// Without the policies that required approval.
-    fn for_agent(context: &ApprovalContext) -> Self {
+    /// An agent does not see the policies that required approval.
+    fn of(context: &ApprovalContext, is_for_agent: bool) -> Self {
+        let shown = Some(context).filter(|_| !is_for_agent);
         Self {
             args: context.args.clone(),
             call_digest: context.call_digest,
@@ -108,16 +99,23 @@ impl ContextObject {
             reason: context.reason.clone(),
             tool_name: context.tool_name.clone(),
             tool_server: context.tool_server.clone(),
-            executor_id: None,
-            needs_approval: None,
-            needs_approval_digest: None,
-            required: Vec::new(),
+            executor_id: shown.and_then(|it| it.executor_id.clone()),
+            needs_approval: shown.map(|it| it.needs_approval.clone()),
+            needs_approval_digest: shown.map(|it| it.needs_approval_digest),
+            required: shown.map(|it| it.required.clone()).unwrap_or_default(),
         }
     }
 }
 
 impl ApprovalObject {
-    fn of(app: &App, approval: &Approval) -> Self {
+    /// As this role may see it: the agent that requested it sees neither the operator's note, nor who has approved, nor
+    /// the policies that required approval.
+    pub(super) fn seen_by(role: Role, app: &App, approval: &Approval) -> Self {
+        let is_for_agent = role == Role::Agent;
+        let mut resolution = approval.resolution.clone();
+        if let Some(resolution) = resolution.as_mut().filter(|_| is_for_agent) {
+            resolution.note = None;
+        }
         Self {
             approval_id: approval.approval_id,
             tool_run_id: approval.tool_run_id,
@@ -127,38 +125,21 @@ impl ApprovalObject {
             },
             ts_requested: approval.ts_requested,
             expires_at: approval.expires_at(),
-            context: approval.context.read().ok().map(ContextObject::of),
-            resolution: approval.resolution.clone(),
-            approved_by: app.service.gate.consents.known_votes(approval.approval_id),
+            context: approval.context.read().ok().map(|it| ContextObject::of(it, is_for_agent)),
+            resolution,
+            approved_by: match is_for_agent {
+                true => BTreeSet::new(),
+                false => app.service.gate.consents.known_votes(approval.approval_id),
+            },
             quarantined: false,
             url: app.public_url.approval(approval.approval_id),
             response: None,
         }
     }
 
-    /// As the agent that requested it sees it: without the operator's note, and without the policies that required
-    /// approval.
-    fn for_agent(app: &App, approval: &Approval) -> Self {
-        let mut object = Self::of(app, approval);
-        if let Some(resolution) = &mut object.resolution {
-            resolution.note = None;
-        }
-        object.approved_by = BTreeSet::new();
-        object.context = approval.context.read().ok().map(ContextObject::for_agent);
-        object
-    }
-
-    /// As this caller may see it.
-    pub(super) fn seen_by(caller: &Caller, app: &App, approval: &Approval) -> Self {
-        match caller.role {
-            Role::Agent => Self::for_agent(app, approval),
-            Role::Operator | Role::Auditor => Self::of(app, approval),
-        }
-    }
-
     fn decided(app: &App, decided: &Decided) -> Self {
         let response = decided.answer.as_ref().map(Answer::response);
-        Self { response, ..Self::of(app, &decided.approval) }
+        Self { response, ..Self::seen_by(Role::Operator, app, &decided.approval) }
     }
 }
 
@@ -204,7 +185,7 @@ pub(super) async fn list(
     let page = page::read(params.limit, params.before, id, weight, read).await?;
     let Page { rows, next_before } = page;
     consent::read_on(&app.service.gate).await?;
-    let offered = rows.iter().map(|approval| ApprovalObject::seen_by(&caller, &app, approval));
+    let offered = rows.iter().map(|approval| ApprovalObject::seen_by(caller.role, &app, approval));
     let quarantined = quarantined(&app).await?;
     let offered = offered.map(|object| match quarantined.contains(&object.tool_run_id) {
         true => ApprovalObject { quarantined: true, ..object },
@@ -235,7 +216,7 @@ pub(super) async fn show(
         Some(dossier) if caller.may_see(&dossier.run.arrival.principal_id) => {
             let quarantined = quarantined(&app).await?.contains(&approval.tool_run_id);
             consent::read_on(&app.service.gate).await?;
-            let object = ApprovalObject::seen_by(&caller, &app, &approval);
+            let object = ApprovalObject::seen_by(caller.role, &app, &approval);
             Ok(Json(ApprovalObject { quarantined, ..object }))
         }
         Some(_) | None => Err(Problem::not_found()),

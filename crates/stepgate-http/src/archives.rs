@@ -95,7 +95,6 @@ fn why_not(error: anyhow::Error) -> Problem {
     }
 }
 
-/// Archives now.
 pub(super) async fn make(
     Operator(app, _): Operator,
     JsonBody(MakeArchives { before }): JsonBody<MakeArchives>,

@@ -34,7 +34,6 @@ pub async fn whole(app: &App, body: Body) -> Result<Bytes, Problem> {
     Ok(Bytes::copy_from_slice(&bytes(app, body, bytes_max).await?))
 }
 
-/// Reads a body up to this size.
 pub(super) async fn bytes(app: &App, body: Body, bytes_max: usize) -> Result<Arc<[u8]>, Problem> {
     let most = u64::try_from(bytes_max).unwrap_or(u64::MAX);
     Ok(read(app, body, bytes_max, most).await?.bytes)
@@ -52,7 +51,6 @@ impl<T: DeserializeOwned + Default> FromRequest<Arc<App>> for JsonBody<T> {
     }
 }
 
-/// Reads a JSON body up to this size.
 pub(super) async fn json<T: DeserializeOwned + Default>(
     app: &App,
     headers: &HeaderMap,

@@ -52,25 +52,6 @@ pub(super) async fn show(
     Ok(Json(ErasableObject { run_id, arguments: None, erased }))
 }
 
-/// The runs that an order to erase is about.
-#[derive(Serialize, JsonSchema)]
-pub(super) struct FoundErasable {
-    /// Their arguments can be erased, or were erased now.
-    runs: Vec<RunId>,
-    /// A hold covers them: they keep their arguments.
-    held: Vec<RunId>,
-    /// Their steps are not over, and need their arguments.
-    open: Vec<RunId>,
-    /// They, or their arguments, cannot be read.
-    unreadable: Vec<RunId>,
-}
-
-impl From<Found> for FoundErasable {
-    fn from(Found { runs, held, open, unreadable }: Found) -> Self {
-        Self { runs, held, open, unreadable }
-    }
-}
-
 /// Which erasable arguments are looked for.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -84,9 +65,9 @@ pub(super) struct FindErasable {
 pub(super) async fn find(
     Operator(app, _): Operator,
     JsonBody(FindErasable { target }): JsonBody<FindErasable>,
-) -> Result<Json<FoundErasable>, Problem> {
+) -> Result<Json<Found>, Problem> {
     let found = erasable::find(&*app.service.gate.store, &meant(target)?).await?;
-    Ok(Json(found.into()))
+    Ok(Json(found))
 }
 
 /// Which erasable arguments to erase.
@@ -101,16 +82,14 @@ pub(super) struct Erase {
     reason: Option<String>,
 }
 
-/// Erases arguments for good.
 pub(super) async fn erase(
     Operator(app, caller): Operator,
     JsonBody(Erase { target, reason }): JsonBody<Erase>,
-) -> Result<Json<FoundErasable>, Problem> {
+) -> Result<Json<Found>, Problem> {
     let target = meant(target)?;
     let reason = checked(reason)?.ok_or_else(|| Problem::malformed("`reason` must say why"))?;
     let gate = &app.service.gate;
-    let erased = erasable::erase(gate, &target, &reason, &caller.principal_id).await?;
-    Ok(Json(erased.into()))
+    Ok(Json(erasable::erase(gate, &target, &reason, &caller.principal_id).await?))
 }
 
 fn meant(target: Option<ErasableTarget>) -> Result<ErasableTarget, Problem> {

@@ -76,7 +76,6 @@ pub(super) async fn make(
     })
 }
 
-/// Lifts a hold.
 pub(super) async fn lift(
     Operator(app, caller): Operator,
     Id(id): Id<ArtifactId>,

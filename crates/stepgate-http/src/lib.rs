@@ -24,6 +24,7 @@ mod rate;
 mod refusals;
 mod routes;
 mod runs;
+mod serve_config;
 mod sessions;
 mod shares;
 mod requests;
@@ -45,7 +46,6 @@ mod tests;
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -75,6 +75,7 @@ use rate::Rates;
 use refusals::Limit;
 pub use routes::{Access, Route};
 use routes::{Id, Params};
+pub use serve_config::{CONNECTIONS_CEILING, SERVE_CEILING_MS, ServeConfig};
 use shares::Shares;
 
 /// The host name that clients on this machine use for the gateway.
@@ -97,66 +98,6 @@ const LOCAL_CONNECTIONS_RESERVED: usize = 64;
 const BODY_MEMORY_RESERVE: u64 = 8;
 /// Memory for bodies, at least, in bodies of the largest size: with less, one alone could not be read.
 const BODIES_MIN: u64 = 4;
-
-/// Limits of the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServeLimits {
-    /// Most connections at one time.
-    pub connections_max: usize,
-    /// How many of them agents' requests leave free; at most half counts.
-    pub connections_reserved: usize,
-    /// Most connections from one address, or one IPv6 site, that have not shown a token.
-    pub connections_per_address_max: usize,
-    /// Timeout for reading a request's head.
-    pub head_timeout: Duration,
-    /// Timeout for reading a request's body.
-    pub body_timeout: Duration,
-    /// Longest body that is read at all. The gate has its own limit for proposals.
-    pub body_bytes_max: u64,
-    /// Memory that unfinished bodies share.
-    pub body_memory_bytes_max: u64,
-    /// Longest wait that a caller can ask for with `Prefer: wait`.
-    pub wait_max: Duration,
-    /// How long requests are still accepted after the signal to stop.
-    pub drain: Duration,
-    /// How long running steps get to finish at shutdown.
-    pub shutdown: Duration,
-    /// Rate limit: average requests per second of one principal.
-    pub requests_per_second_max: u32,
-    /// Rate limit: largest burst of one principal.
-    pub requests_burst_max: u32,
-    /// Rate limit: failed authentications per minute from one address.
-    pub failed_auth_per_minute_max: u32,
-    /// Bytes that one agent sends and receives per hour.
-    pub agent_bytes_per_hour_max: u64,
-    /// Idle timeout of a console login.
-    pub login_idle_max: Duration,
-    /// Longest lifetime of a console login.
-    pub login_life_max: Duration,
-}
-
-impl Default for ServeLimits {
-    fn default() -> Self {
-        Self {
-            connections_max: 1024,
-            connections_reserved: 64,
-            connections_per_address_max: 256,
-            head_timeout: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(30),
-            body_bytes_max: 8 * 1024 * 1024,
-            body_memory_bytes_max: 128 * 1024 * 1024,
-            wait_max: Duration::from_secs(60),
-            drain: Duration::ZERO,
-            shutdown: Duration::from_secs(10),
-            requests_per_second_max: 10_000,
-            requests_burst_max: 20_000,
-            failed_auth_per_minute_max: 60,
-            agent_bytes_per_hour_max: 10 * 1024 * 1024 * 1024,
-            login_idle_max: Duration::from_secs(30 * 60),
-            login_life_max: Duration::from_secs(12 * 60 * 60),
-        }
-    }
-}
 
 /// Where the access log goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,13 +130,14 @@ fn count(of: usize) -> u64 {
 pub struct App {
     /// What every interface uses.
     pub service: Arc<Service>,
-    pub(crate) limits: ServeLimits,
+    pub(crate) limits: ServeConfig,
     pub(crate) metrics: Metrics,
     /// The agent, if one is configured.
     pub agent: OnceLock<Arc<Conversations>>,
     /// Programs on this machine that use MCP through the socket.
     clients: Clients,
-    public_url: PublicUrl,
+    /// The URL by which browsers reach the gateway.
+    pub public_url: PublicUrl,
     logins: Logins,
     failed_logins: FailedLogins,
     rates: Rates,
@@ -212,7 +154,7 @@ impl App {
     /// An HTTP interface for this service. Other crates add their routes to it.
     pub fn new(
         service: Arc<Service>,
-        limits: ServeLimits,
+        limits: ServeConfig,
         public_url: PublicUrl,
         log: AccessLog,
         mounted: Vec<Route>,
@@ -239,11 +181,6 @@ impl App {
             log,
             mounted,
         })
-    }
-
-    /// The URL by which browsers reach the gateway.
-    pub fn public_url(&self) -> &PublicUrl {
-        &self.public_url
     }
 
     /// All metrics, at this moment.
@@ -281,7 +218,6 @@ impl App {
         }
     }
 
-    /// Counts a request of a principal, or refuses it.
     fn count_request(&self, who: &PrincipalId) -> Result<(), Problem> {
         self.rates.request(who).map_err(|wait_s| self.too_many(Limit::RequestRate, who, wait_s))
     }

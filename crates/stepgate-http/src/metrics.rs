@@ -59,7 +59,6 @@ impl Metrics {
         }
     }
 
-    /// Counts a step, for the console.
     pub(super) fn step(&self) {
         self.history.count(|sample| sample.steps += 1);
     }
@@ -91,7 +90,6 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that could not be understood.
     pub(crate) fn malformed(&self) {
         self.malformed.fetch_add(1, Ordering::Relaxed);
     }

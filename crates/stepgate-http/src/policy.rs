@@ -16,7 +16,7 @@ use stepgate_core::gate::Gate;
 use stepgate_core::ids::{InvalidId, PrincipalId, SessionId};
 use stepgate_core::json::{Map, Value};
 use stepgate_core::origin::{self, Origin};
-use stepgate_core::ports::{PolicyDecision, PolicyVerdict, StoreError};
+use stepgate_core::ports::{PolicyVerdict, StoreError};
 use stepgate_core::run::Payload;
 use stepgate_core::step::{self, Submission, Weighed};
 use stepgate_gateway::control::Shadow;
@@ -114,7 +114,6 @@ fn origins(names: &str) -> Result<BTreeSet<Origin>, Problem> {
     Ok(origin::widened(&origins))
 }
 
-/// The names in a list with commas.
 fn listed(names: &str) -> impl Iterator<Item = &str> {
     names.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
@@ -211,33 +210,21 @@ async fn weighed_by(
 
 fn evaluation(weighed: Weighed, explanation: Option<Explanation>) -> Evaluation {
     let Weighed { call, rule, decision, .. } = weighed;
-    let PolicyDecision {
-        verdict,
-        policies,
-        policy_hash,
-        caps,
-        detail,
-        defaults,
-        due: _,
-        erasable: _,
-    } = decision;
-    let (verdict, reason) = match verdict {
+    let (verdict, reason) = match decision.verdict {
         PolicyVerdict::Permit => (VerdictWord::Permit, None),
         PolicyVerdict::RequireApproval(need) => (VerdictWord::RequireApproval, Some(need.reason)),
         PolicyVerdict::Deny => (VerdictWord::Deny, None),
     };
-    let verdict = if rule.is_some() { VerdictWord::Deny } else { verdict };
-    let tool = call.name().to_owned();
     Evaluation {
-        tool,
-        verdict,
+        tool: call.name().to_owned(),
+        verdict: if rule.is_some() { VerdictWord::Deny } else { verdict },
         reason,
         rule,
-        policies,
-        policy_hash,
-        caps,
-        detail,
-        defaults,
+        policies: decision.policies,
+        policy_hash: decision.policy_hash,
+        caps: decision.caps,
+        detail: decision.detail,
+        defaults: decision.defaults,
         explanation,
     }
 }

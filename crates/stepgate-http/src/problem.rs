@@ -134,7 +134,6 @@ impl Problem {
         Self::new(StatusCode::NOT_IMPLEMENTED, "NO_AGENT", message)
     }
 
-    /// The run has left the store for an archive.
     pub(crate) fn archived(run_id: RunId, file: Option<&str>) -> Self {
         let place = file.map(|file| format!(": its archive is `{file}`")).unwrap_or_default();
         let message = format!("run {run_id} has left the store{place}");

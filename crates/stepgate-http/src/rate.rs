@@ -8,7 +8,7 @@ use std::time::Instant;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::lock;
 
-use super::ServeLimits;
+use super::ServeConfig;
 use crate::network::Network;
 
 /// Most buckets of one kind. Above that full buckets are dropped, and if that is not enough, all.
@@ -24,7 +24,7 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    pub(super) fn new(limits: &ServeLimits) -> Self {
+    pub(super) fn new(limits: &ServeConfig) -> Self {
         let failures = f64::from(limits.failed_auth_per_minute_max);
         let hourly = float(limits.agent_bytes_per_hour_max);
         Self {

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use stepgate_agent::invoke::InvokeResult;
 use stepgate_agent::turn::TurnId;
 use stepgate_core::bundle::Bundle;
+use stepgate_core::erasable::Found;
 use stepgate_core::ids::{ApprovalId, ArtifactId, RunId, SessionId};
 use stepgate_core::spelled;
 use stepgate_core::step::StepResponse;
@@ -165,7 +166,6 @@ const STEP_STATUSES: &[u16] = &[200, 202, 400, 403, 409, 422];
 /// Statuses of an InvokeResult.
 const INVOKE_STATUSES: &[u16] = &[400, 404, 409, 413, 422, 424, 502, 504];
 
-/// Every route, including those of other crates.
 pub(super) fn all(mounted: &[Route]) -> Vec<Route> {
     let mut all = write_routes();
     all.extend(read_routes());
@@ -272,11 +272,11 @@ fn write_routes() -> Vec<Route> {
         post("/v1/erasable/find", Operator, erasable::find)
             .named("find_erasable", "Find runs with erasable arguments; nothing changes")
             .body::<erasable::FindErasable>()
-            .json::<erasable::FoundErasable>(&[200]),
+            .json::<Found>(&[200]),
         post("/v1/erasable/erase", Operator, erasable::erase)
             .named("erase_arguments", "Erase arguments for good")
             .body::<erasable::Erase>()
-            .json::<erasable::FoundErasable>(&[200]),
+            .json::<Found>(&[200]),
         post("/v1/policy/evaluate", Watcher, policy::evaluate)
             .named("evaluate_policy", "What would be decided on a proposal")
             .query::<policy::EvaluateParams>()
@@ -406,7 +406,6 @@ fn read_routes() -> Vec<Route> {
     ]
 }
 
-/// Whether a path needs no token.
 pub(super) fn is_public(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
 }
@@ -417,7 +416,6 @@ pub(super) fn methods_of(mounted: &[Route], path: &str) -> Vec<&'static str> {
     routes.map(|route| route.method).chain(console::methods_of(path)).collect()
 }
 
-/// Whether a path matches a pattern.
 pub(super) fn fits(pattern: &str, path: &str) -> bool {
     let (mut parts, mut pattern) = (path.split('/'), pattern.split('/'));
     loop {

@@ -163,38 +163,28 @@ pub(super) async fn show(
     let dossier = dossier(&app, &caller, run_id).await?;
     stepgate_core::consent::read_on(&app.service.gate).await?;
     let approval = dossier.approval.as_ref();
-    let detail = RunDetail {
+    let sees_all = caller.sees().is_none();
+    let (entries, artifacts, checkpoint, record) = match sees_all {
+        true => {
+            let Bundle { entries, artifacts, checkpoint, record, .. } = bundle(&dossier)?;
+            (Some(entries), Some(artifacts), checkpoint, record)
+        }
+        false => (None, None, None, None),
+    };
+    let needs = attention(&app, &caller).await?.unwrap_or_default();
+    let events = dossier.events.iter().map(|linked| &linked.event);
+    let events = events.map(|event| EventObject::of(&app, &caller, event, approval));
+    Ok(Json(RunDetail {
         run: RunObject::of(&dossier.run),
         states: run_object::states(&dossier),
-        approval: approval.map(|approval| ApprovalObject::seen_by(&caller, &app, approval)),
-        entries: None,
-        artifacts: None,
-        checkpoint: None,
-        record: None,
-        events: None,
-        attention: None,
-    };
-    Ok(Json(match caller.role {
-        Role::Agent => detail,
-        Role::Operator | Role::Auditor => whole(&app, &caller, &dossier, detail).await?,
+        approval: approval.map(|approval| ApprovalObject::seen_by(caller.role, &app, approval)),
+        entries,
+        artifacts,
+        checkpoint,
+        record,
+        events: sees_all.then(|| events.collect()),
+        attention: needs.into_iter().find(|need| need.run_id == Some(run_id)),
     }))
-}
-
-/// Adds what only operators and auditors see.
-async fn whole(
-    app: &App,
-    caller: &Caller,
-    dossier: &Dossier,
-    detail: RunDetail,
-) -> Result<RunDetail, Problem> {
-    let Bundle { run, entries, artifacts, checkpoint, record, open: _ } = bundle(dossier)?;
-    let needs = attention(app, caller).await?.unwrap_or_default();
-    let attention = needs.into_iter().find(|need| need.run_id == Some(run.tool_run_id));
-    let approval = dossier.approval.as_ref();
-    let events = dossier.events.iter().map(|linked| &linked.event);
-    let events = events.map(|event| EventObject::of(app, caller, event, approval)).collect();
-    let (entries, artifacts, events) = (Some(entries), Some(artifacts), Some(events));
-    Ok(RunDetail { entries, artifacts, checkpoint, record, events, attention, ..detail })
 }
 
 pub(super) async fn export(
@@ -237,7 +227,6 @@ async fn absent(app: &App, caller: &Caller, run_id: RunId) -> Result<Problem, Pr
     Ok(Problem::archived(run_id, file.as_deref()))
 }
 
-/// The name of an archive's file.
 pub(crate) async fn file_of(
     app: &App,
     archive_id: ArtifactId,

@@ -114,7 +114,6 @@ pub(super) fn defect(target: &StopTarget) -> Option<&'static str> {
     }
 }
 
-/// Lifts a stop.
 pub(super) async fn lift(
     Operator(app, caller): Operator,
     Id(id): Id<ArtifactId>,

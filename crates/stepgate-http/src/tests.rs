@@ -42,7 +42,7 @@ use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
-use super::{Access, AccessLog, App, Peer, Proposer, PublicUrl, Route, ServeLimits, router};
+use super::{Access, AccessLog, App, Peer, Proposer, PublicUrl, Route, ServeConfig, router};
 use crate::local::Process;
 
 /// Requires approval before a file is deleted or a directory is created, and denies paths that contain `forbidden`.
@@ -143,10 +143,10 @@ impl Reply {
 
 impl House {
     async fn new() -> Self {
-        Self::with(ServeLimits::default(), Limits::default()).await
+        Self::with(ServeConfig::default(), Limits::default()).await
     }
 
-    async fn with(serve: ServeLimits, limits: Limits) -> Self {
+    async fn with(serve: ServeConfig, limits: Limits) -> Self {
         let directory = TempDir::new().unwrap();
         let sandbox =
             Sandbox::open(directory.path(), "sandbox".into(), SandboxLimits::default()).unwrap();

@@ -142,7 +142,7 @@ pub(super) async fn list(Reader(app, caller): Reader) -> Json<ToolObjects> {
         tools: core.chain(of_servers).collect(),
         servers: for_all.map(|control| {
             let running = control.servers.servers().into_iter().map(server_object);
-            running.chain(control.turned_off().iter().map(|name| turned_off(name))).collect()
+            running.chain(control.turned_off.iter().map(|name| turned_off(name))).collect()
         }),
         off: for_all.map(|control| control.off().iter().map(OffObject::from).collect()),
     })
@@ -271,7 +271,6 @@ pub(super) struct AcceptedTool {
     definition_digest: Digest,
 }
 
-/// Accepts the present definition of a tool.
 pub(super) async fn accept(
     Operator(app, caller): Operator,
     Id(name): Id<ToolName>,

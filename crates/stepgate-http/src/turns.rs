@@ -30,6 +30,7 @@ use stepgate_core::ports::TurnQuery;
 use stepgate_gateway::turns::{Conversations, Live};
 use tokio::time::{Instant, sleep_until};
 
+use super::admit::one_header;
 use super::page::{self, Page};
 use super::problem::Said;
 use super::steps::max_wait;
@@ -231,11 +232,9 @@ fn conversations(app: &App) -> Result<&Arc<Conversations>, Problem> {
 
 /// The idempotency key. A missing key becomes an empty one, which the rules then judge.
 fn key(headers: &HeaderMap) -> Result<String, Problem> {
-    let mut keys = headers.get_all(KEY_HEADER).iter();
-    match (keys.next().map(HeaderValue::to_str), keys.next()) {
-        (None, _) => Ok(String::new()),
-        (Some(Ok(key)), None) => Ok(key.trim().to_owned()),
-        (Some(_), _) => Err(Problem::malformed("`Idempotency-Key` is one line of plain text")),
+    match one_header(headers, KEY_HEADER) {
+        Ok(key) => Ok(key.unwrap_or_default().trim().to_owned()),
+        Err(()) => Err(Problem::malformed("`Idempotency-Key` is one line of plain text")),
     }
 }
 

@@ -387,7 +387,6 @@ async fn submit_or_join(
     Ok(answer)
 }
 
-/// Whether policy would require approval of this call now.
 async fn would_ask(shared: &Shared, call: &Call) -> Result<bool, Fault> {
     let gate = &shared.service.gate;
     if !gate.prospect(&call.asker.principal_id, &call.proposed.action).could_ask {

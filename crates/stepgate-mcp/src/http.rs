@@ -139,10 +139,7 @@ async fn read(
         return Err(Problem::unsupported_media_type());
     }
     let bytes = body::whole(app, body).await?;
-    let message = envelope::read(&bytes).and_then(|message| match is_call(&message.value) {
-        true => may_call(app, caller, message),
-        false => Ok(message),
-    });
+    let message = envelope::read(&bytes).and_then(|message| may_send(app, caller, message));
     Ok((bytes, message))
 }
 
@@ -176,13 +173,11 @@ fn handshake(message: &Value) -> Option<Result<ClientAbilities, String>> {
     })
 }
 
-/// Whether a message would be recorded as a step.
-fn is_call(message: &Value) -> bool {
-    message.get("method").and_then(Value::as_str) == Some("tools/call")
-}
-
-/// Refuses an agent's call while the disk has only what is reserved for operators.
-fn may_call(app: &App, caller: &Caller, message: Message) -> Result<Message, Malformed> {
+/// Refuses an agent's call, which would be recorded, while the disk has only what is reserved for operators.
+fn may_send(app: &App, caller: &Caller, message: Message) -> Result<Message, Malformed> {
+    if message.value.get("method").is_none_or(|method| method != "tools/call") {
+        return Ok(message);
+    }
     match app.may_record(caller) {
         Ok(()) => Ok(message),
         Err(problem) => {
@@ -192,7 +187,6 @@ fn may_call(app: &App, caller: &Caller, message: Message) -> Result<Message, Mal
     }
 }
 
-/// The id of a message that expects an answer.
 fn request_id(message: &Value) -> Option<&Value> {
     message.get("method").and(message.get("id"))
 }

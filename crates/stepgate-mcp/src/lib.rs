@@ -6,6 +6,7 @@
 //! delivery.rs    whether an answer was delivered
 //! listening.rs   streams of clients that only listen
 //! handler.rs     the SDK's handler interface: versions, lists, calls, tasks, changes
+//! config.rs      `[mcp]` of the configuration
 //! catalog.rs     which tools are offered, under which names, to which principal
 //! instructions.rs  the instructions for clients
 //! call.rs        a call → a proposal → the gate → an answer
@@ -22,6 +23,7 @@
 pub mod bridge;
 mod call;
 mod catalog;
+mod config;
 mod delivery;
 mod envelope;
 mod handler;
@@ -56,6 +58,7 @@ use stepgate_http::{Access, Proposer, PublicUrl, Route};
 use tokio::sync::watch;
 
 use catalog::Catalog;
+pub use config::McpConfig;
 use delivery::Streams;
 use handler::Handler;
 use questions::Questions;
@@ -85,43 +88,16 @@ const DECIDED_MAX: usize = 1000;
 /// A run that takes longer than this after its approval is not found at the start.
 const RUN_MAX: Duration = Duration::from_secs(3600);
 
-/// Settings and limits of the MCP interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Settings of the MCP interface.
 pub struct McpSettings {
-    /// How long a call waits for a person before it is answered with a notice.
-    pub wait: Duration,
-    /// How long after its end a call whose answer was not delivered can be joined.
-    pub join: Duration,
-    /// Most sessions at one time, of clients that make a handshake.
-    pub sessions_max: usize,
-    /// How long an idle session is kept in memory.
-    pub session_idle: Duration,
-    /// Browser origins that may call, such as `https://app.example.com:443`.
-    pub allowed_origins: Vec<String>,
-    /// Host names of this gateway, besides the loopback names.
-    pub allowed_hosts: Vec<String>,
+    /// What the configuration says of it.
+    pub config: McpConfig,
     /// The server whose tools keep their own names.
     pub own_names: Option<String>,
     /// Whether a browser can open the approval pages: the gateway listens on a network address.
     pub has_pages: bool,
     /// How often to poll whether the tools have changed.
     pub look: Duration,
-}
-
-impl Default for McpSettings {
-    fn default() -> Self {
-        Self {
-            wait: Duration::from_secs(45),
-            join: Duration::from_secs(300),
-            sessions_max: 1000,
-            session_idle: Duration::from_secs(300),
-            allowed_origins: Vec::new(),
-            allowed_hosts: Vec::new(),
-            own_names: None,
-            has_pages: true,
-            look: Duration::from_secs(1),
-        }
-    }
 }
 
 /// The MCP interface. Clones share their state.
@@ -186,7 +162,7 @@ impl Door {
             service: Arc::clone(service),
             catalog: RwLock::new(Arc::new(catalog)),
             changes: watch::channel(0).0,
-            unanswered: Unanswered::new(settings.join),
+            unanswered: Unanswered::new(settings.config.join),
             questions: Questions::default(),
             under_way: Arc::default(),
             streams: Streams::default(),
@@ -198,8 +174,8 @@ impl Door {
             // A client that made a handshake has stated its capabilities and wants notifications of changes.
             .with_legacy_session_mode(true)
             .with_max_request_body_bytes(usize::try_from(body_bytes_max).unwrap_or(usize::MAX))
-            .with_allowed_hosts(hosts(&shared.settings, public_url))
-            .with_allowed_origins(origins(&shared.settings, public_url))
+            .with_allowed_hosts(hosts(&shared.settings.config, public_url))
+            .with_allowed_origins(origins(&shared.settings.config, public_url))
             .enforce_origin_validation();
         config.session_store = Some(Arc::new(Restored));
         config.json_response = true;
@@ -237,7 +213,7 @@ impl Door {
         let gate = &self.shared.service.gate;
         let query = ApprovalQuery { limit: DECIDED_MAX, ..ApprovalQuery::default() };
         let approvals = gate.store.approvals(query).await?;
-        let oldest = self.shared.settings.join + RUN_MAX;
+        let oldest = self.shared.settings.config.join + RUN_MAX;
         let now = gate.world.now();
         let is_late = |approval: &&Approval| {
             let resolution = approval.resolution.as_ref();
@@ -296,15 +272,15 @@ impl Door {
 /// The origins that may call: the gateway's own, the configured ones, and, if the gateway's URL is a loopback URL,
 /// every port of the loopback names. With DNS rebinding a page still has its own name as origin, so it is refused.
 /// A page on another local port has no token, and gets none here.
-fn origins(settings: &McpSettings, public_url: &PublicUrl) -> Vec<String> {
+fn origins(config: &McpConfig, public_url: &PublicUrl) -> Vec<String> {
     let local = if public_url.is_loopback() { LOOPBACK_ORIGINS.as_slice() } else { &[] };
     let local = local.iter().map(|origin| (*origin).to_owned());
-    let configured = settings.allowed_origins.iter().cloned();
+    let configured = config.allowed_origins.iter().cloned();
     [public_url.with_port()].into_iter().chain(local).chain(configured).collect()
 }
 
 /// The host names under which this gateway may be called. Prevents DNS rebinding.
-fn hosts(settings: &McpSettings, public_url: &PublicUrl) -> Vec<String> {
+fn hosts(config: &McpConfig, public_url: &PublicUrl) -> Vec<String> {
     let own = ["localhost", "127.0.0.1", "::1", stepgate_http::LOCAL_HOST, public_url.host()];
-    own.into_iter().map(str::to_owned).chain(settings.allowed_hosts.iter().cloned()).collect()
+    own.into_iter().map(str::to_owned).chain(config.allowed_hosts.iter().cloned()).collect()
 }

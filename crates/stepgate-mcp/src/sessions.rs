@@ -167,7 +167,7 @@ impl Sessions {
         config.completed_cache_ttl = RESUME_MAX;
         let mut local = LocalSessionManager::default();
         local.session_config = config;
-        let idle = shared.settings.session_idle;
+        let idle = shared.settings.config.session_idle;
         let sessions =
             Arc::new(Self { shared, local, order: Mutex::default(), ending: Mutex::default() });
         tokio::spawn(keep_letting_go(Arc::downgrade(&sessions), idle));
@@ -200,7 +200,7 @@ impl Sessions {
         principal_id: Option<PrincipalId>,
     ) -> Result<Option<ClientSession>, ServeFailure> {
         let mut order = locked(&self.order);
-        let excess = match order.len() < self.shared.settings.sessions_max {
+        let excess = match order.len() < self.shared.settings.config.sessions_max {
             true => None,
             false => {
                 let is_idle = |known: &&Known| !self.shared.under_way.is_in_use(&known.id);

@@ -38,7 +38,6 @@ pub(super) async fn created(shared: &Shared, answer: &Answer) -> Result<CreateTa
     Ok(CreateTaskResult::new(task).with_meta(notice.meta.unwrap_or_default()))
 }
 
-/// The present state of a task of this caller.
 pub(super) async fn get(
     shared: &Shared,
     asker: &McpCaller,

@@ -136,7 +136,7 @@ async fn max_wait(
         None => "still running",
     };
     let mut watch = shared.service.hub.watch(run_id);
-    let mut over = pin!(shared.service.wait(first, shared.settings.wait));
+    let mut over = pin!(shared.service.wait(first, shared.settings.config.wait));
     let mut shown = pin!(async {
         if let Some(page) = page {
             let _ = context.peer.create_elicitation(page.request()).await;
@@ -179,7 +179,7 @@ fn told(shared: &Shared, call: &Call, answer: Answer) -> Waited {
             "with the same arguments, to get its outcome. Until {} s after its end it is joined to this \
              one (run {run_id}). To be sure at any time, send it with _meta {KEY_META}: {key}, which is \
              never done twice.",
-            shared.settings.join.as_secs()
+            shared.settings.config.join.as_secs()
         ),
     };
     let text =

@@ -24,7 +24,7 @@ use stepgate_core::budget::BudgetName;
 use stepgate_core::ids::{ApprovalId, ArtifactId, SessionId};
 use stepgate_core::tool::ToolName;
 
-use crate::log::LogFormat;
+use crate::config::LogFormat;
 pub(crate) use archives::{AddHoldArgs, ArchiveCommand, HoldCommand, HoldWhat};
 pub(crate) use audit::{AuditCommand, AuditFormat, Positions};
 pub(crate) use backup::{BackupArgs, RestoreArgs, VerifyArgs};

@@ -116,25 +116,19 @@ enum Door {
     /// The process that holds the directory, or a remote gateway.
     Wire(Connection),
     /// This process, which holds the directory until the client is dropped.
-    Here(Box<Here>),
+    Here { here: Box<Here>, _held: Box<dyn Any + Send> },
 }
 
 struct Here {
     router: Router,
     app: Arc<App>,
-    /// The data directory, until this is dropped.
-    _held: Box<dyn Any + Send>,
 }
 
 impl Here {
     fn of(service: Arc<Service>, config: &Config) -> anyhow::Result<Self> {
-        let (limits, url) = (config.serve_limits(), config.serve.configured_url()?);
-        let app = App::new(service, limits, url, AccessLog::Silent, Vec::new());
-        Ok(Self { router: http::router(&app), app, _held: Box::new(()) })
-    }
-
-    fn holding(self, held: impl Any + Send) -> Self {
-        Self { _held: Box::new(held), ..self }
+        let (serve, url) = (config.serve.clone(), config.serve.configured_url()?);
+        let app = App::new(service, serve, url, AccessLog::Silent, Vec::new());
+        Ok(Self { router: http::router(&app), app })
     }
 }
 
@@ -146,7 +140,6 @@ pub(crate) fn remote(global: &Global) -> anyhow::Result<Option<Target>> {
     Target::url(url, &token(global)?.unwrap_or_default()).map(Some)
 }
 
-/// The token from the command line or the environment.
 fn token(global: &Global) -> anyhow::Result<Option<String>> {
     let token = match &global.token_file {
         Some(file) => std::fs::read_to_string(file)
@@ -157,7 +150,6 @@ fn token(global: &Global) -> anyhow::Result<Option<String>> {
     Ok((!token.is_empty()).then(|| token.to_owned()))
 }
 
-/// The socket of a data directory.
 pub(crate) fn socket(data: &DataDir) -> Target {
     Target::Socket(data.socket())
 }
@@ -168,7 +160,6 @@ async fn holder(data: &DataDir) -> Option<Connection> {
     Connection::open(socket(data)).await.ok()
 }
 
-/// Whether a process holds the directory and listens.
 pub(crate) async fn is_held(data: &DataDir) -> bool {
     holder(data).await.is_some()
 }
@@ -208,8 +199,8 @@ impl Client {
         held.tell().await;
         let service = held.service().await?;
         service.expire_due().await;
-        let here = Here::of(service, &held.config)?;
-        Ok(Self { door: Door::Here(Box::new(here.holding(held))), who })
+        let here = Box::new(Here::of(service, &held.config)?);
+        Ok(Self { door: Door::Here { here, _held: Box::new(held) }, who })
     }
 
     /// The same, for an order that must be in force before anything goes on: in this process no tool server is
@@ -219,9 +210,9 @@ impl Client {
             return Ok(client);
         }
         let who = Who::of(&data.global, role)?;
-        let held = start::hold_store(data).await?;
-        let here = Here::of(Arc::clone(&held.service), &held.config)?;
-        Ok(Self { door: Door::Here(Box::new(here.holding(held))), who })
+        let (service, config, lock) = start::hold_store(data).await?;
+        let here = Box::new(Here::of(service, &config)?);
+        Ok(Self { door: Door::Here { here, _held: Box::new(lock) }, who })
     }
 
     /// Whether a person at the terminal acts, not a token.
@@ -233,11 +224,10 @@ impl Client {
     fn target(&self) -> Option<&Target> {
         match &self.door {
             Door::Wire(connection) => Some(&connection.target),
-            Door::Here(_) => None,
+            Door::Here { .. } => None,
         }
     }
 
-    /// Sends a request, and reads the whole response.
     pub(crate) async fn send(
         &mut self,
         method: Method,
@@ -250,7 +240,7 @@ impl Client {
             Door::Wire(connection) => {
                 Reply::read(connection.send(request).await?.map(Body::new)).await
             }
-            Door::Here(here) => {
+            Door::Here { here, .. } => {
                 let mut request = request.map(Body::from);
                 let process = Process::this().context("`/proc` does not show this process")?;
                 request.extensions_mut().insert(Peer::Local(process));
@@ -262,7 +252,6 @@ impl Client {
         }
     }
 
-    /// Reads a JSON value.
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Value> {
         self.ask(Method::GET, path, None).await?.json()
     }
@@ -331,7 +320,6 @@ pub(crate) fn parameter(name: &str, value: Option<&impl ToString>) -> String {
     value.map(|value| format!("&{name}={}", encoded(&value.to_string()))).unwrap_or_default()
 }
 
-/// A text, escaped for a query.
 pub(crate) fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let encode = |byte: u8| match plain(byte) {

@@ -113,61 +113,63 @@ fn exporter(data: &DataDir, config: &Config) -> Option<Exporter> {
 async fn on(data: &DataDir, command: Command) -> anyhow::Result<u8> {
     let explained = |fault| data.explain(fault);
     match command {
-        Command::Serve(args) => serve::serve(data, args).await.map_err(explained),
-        Command::Mcp { command: None } => mcp::mcp(data).await.map_err(explained),
-        Command::Mcp { command: Some(McpCommand::Config { client, stdio }) } => {
-            mcp_config::config(data, client, stdio)
-        }
-        Command::Chat(args) => chat::chat(data, args).await.map_err(explained),
-        Command::Step(args) => step::step(data, args).await.map_err(explained),
-        Command::Run(args) => run::run(data, args).await.map_err(explained),
-        Command::Attention(args) => attention::attention(data, args).await.map_err(explained),
-        Command::Approvals(args) => approvals::approvals(data, args).await,
+        // Those with exit codes of their own.
+        Command::Chat(args) => return chat::chat(data, args).await.map_err(explained),
+        Command::Step(args) => return step::step(data, args).await.map_err(explained),
+        Command::Run(args) => return run::run(data, args).await.map_err(explained),
         Command::Approve(args) => {
-            decide::decide(data, args, Decision::Approve).await.map_err(explained)
+            return decide::decide(data, args, Decision::Approve).await.map_err(explained);
         }
-        Command::Deny(args) => decide::decide(data, args, Decision::Deny).await.map_err(explained),
-        Command::Tools { command } => tools::tools(data, command).await.map_err(explained),
-        Command::Policy(command) => policy::policy(data, command).await.map_err(explained),
-        Command::Token(command) => token::token(data, command).await.map_err(explained),
-        Command::Grants(args) => grants::grants(data, args).await.map_err(explained),
-        Command::Labels(args) => labels::labels(data, args).await.map_err(explained),
-        Command::Budget { name } => budget::budget(data, name).await.map_err(explained),
-        Command::Stop(args) => stops::stop(data, args).await.map_err(explained),
-        Command::Stops { all } => stops::stops(data, all).await.map_err(explained),
-        Command::Lift { id } => stops::lift(data, &id).await.map_err(explained),
-        Command::Runs(args) => runs::runs(data, args).await,
-        Command::Top => top::top(data).await,
-        Command::Sessions(args) => sessions::sessions(data, args).await,
-        Command::Turns(args) => turns::turns(data, &args).await,
-        Command::Nodes => nodes::nodes(data).await,
-        Command::Audit(command) => audit::audit(data, command).await,
-        Command::Notify(command) => notify::notify(data, command).await,
-        Command::Verify(args) => verify::verify(data, args).await,
-        Command::Archive(command) => archive::archive(data, command).await.map_err(explained),
-        Command::Hold(command) => holds::hold(data, command).await.map_err(explained),
-        Command::Erasable(command) => erasable::erasable(data, command).await.map_err(explained),
-        Command::Backup(args) => backup::backup(data, args).await.map_err(explained),
-        Command::Restore(args) => restore::restore(data, args).await.map_err(explained),
-        Command::Recover => recover::recover(data).await.map_err(explained),
-        Command::Canon(args) => canon::canon(&args),
-        Command::Digest(args) => canon::digest(&args),
-        Command::Doctor => doctor::doctor(data).await,
-        Command::Bench(args) => bench::bench(data, args).await,
+        Command::Deny(args) => {
+            return decide::decide(data, args, Decision::Deny).await.map_err(explained);
+        }
+        Command::Policy(command) => return policy::policy(data, command).await.map_err(explained),
+        Command::Runs(args) => return runs::runs(data, args).await,
+        Command::Audit(command) => return audit::audit(data, command).await,
+        Command::Notify(command) => return notify::notify(data, command).await,
+        Command::Verify(args) => return verify::verify(data, args).await,
+        Command::Archive(command) => {
+            return archive::archive(data, command).await.map_err(explained);
+        }
+        Command::Recover => return recover::recover(data).await.map_err(explained),
+        Command::Doctor => return doctor::doctor(data).await,
+        Command::Serve(args) => serve::serve(data, args).await.map_err(explained)?,
+        Command::Mcp { command: None } => mcp::mcp(data).await.map_err(explained)?,
+        Command::Mcp { command: Some(McpCommand::Config { client, stdio }) } => {
+            mcp_config::config(data, client, stdio)?;
+        }
+        Command::Attention(args) => attention::attention(data, args).await.map_err(explained)?,
+        Command::Approvals(args) => approvals::approvals(data, args).await?,
+        Command::Tools { command } => tools::tools(data, command).await.map_err(explained)?,
+        Command::Token(command) => token::token(data, command).await.map_err(explained)?,
+        Command::Grants(args) => grants::grants(data, args).await.map_err(explained)?,
+        Command::Labels(args) => labels::labels(data, args).await.map_err(explained)?,
+        Command::Budget { name } => budget::budget(data, name).await.map_err(explained)?,
+        Command::Stop(args) => stops::stop(data, args).await.map_err(explained)?,
+        Command::Stops { all } => stops::STOPS.print(data, all).await.map_err(explained)?,
+        Command::Lift { id } => stops::STOPS.lift(data, &id).await.map_err(explained)?,
+        Command::Top => top::top(data).await?,
+        Command::Sessions(args) => sessions::sessions(data, args).await?,
+        Command::Turns(args) => turns::turns(data, &args).await?,
+        Command::Nodes => nodes::nodes(data).await?,
+        Command::Hold(command) => holds::hold(data, command).await.map_err(explained)?,
+        Command::Erasable(command) => erasable::erasable(data, command).await.map_err(explained)?,
+        Command::Backup(args) => backup::backup(data, args).await.map_err(explained)?,
+        Command::Restore(args) => restore::restore(data, args).await.map_err(explained)?,
+        Command::Canon(args) => canon::canon(&args)?,
+        Command::Digest(args) => canon::digest(&args)?,
+        Command::Bench(args) => bench::bench(data, args).await?,
         Command::Completions { shell } => {
             // Generated into memory first: the generator panics if it cannot write.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "stepgate", &mut script);
             show::plain(String::from_utf8(script)?.trim_end())?;
-            Ok(0)
         }
-        Command::Man { directory } => man::man(&directory),
-        Command::Config(ConfigCommand::Sample) => {
-            show::plain(config::sample()?.trim_end())?;
-            Ok(0)
-        }
-        Command::Ready => ready::ready(data).await,
+        Command::Man { directory } => man::man(&directory)?,
+        Command::Config(ConfigCommand::Sample) => show::plain(config::sample()?.trim_end())?,
+        Command::Ready => ready::ready(data).await?,
     }
+    Ok(0)
 }
 
 /// What a command needs before it begins.
@@ -268,7 +270,6 @@ fn tell_of_earlier_version(data: &DataDir, needs: Needs) {
     }
 }
 
-/// Refuses a directory that lacks what the command needs.
 fn refuse_missing(data: &DataDir, needs: Needs) -> anyhow::Result<()> {
     if data.global.url.is_some() {
         return Ok(());
@@ -316,7 +317,6 @@ fn texts(row: &Value, name: &str) -> String {
     texts.join(", ")
 }
 
-/// Prints one thing: as JSON, or in words.
 fn print_one<T: Serialize, S: Display>(
     value: &T,
     global: &Global,
@@ -352,7 +352,6 @@ fn proposal(action: &str, args: impl Serialize, reasoning: &str) -> Value {
     })
 }
 
-/// A word, quoted for a shell where it needs that.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     match !text.is_empty() && text.chars().all(is_plain) {

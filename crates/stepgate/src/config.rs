@@ -3,10 +3,9 @@
 pub(crate) mod agent;
 pub(crate) mod audit;
 mod detect;
-mod mcp;
 pub(crate) mod notify;
 pub(crate) mod origin;
-mod otlp;
+pub(crate) mod otlp;
 mod ranges;
 mod receiver;
 mod retention;
@@ -22,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::approvers::Groups;
@@ -32,16 +32,13 @@ use stepgate_core::label::{Flow, Label};
 use stepgate_core::limits::Limits;
 use stepgate_core::schedule::Schedule;
 use stepgate_exec::SandboxLimits;
-use stepgate_http::server::PairFiles;
-use stepgate_http::{PublicUrl, Scheme, ServeLimits};
-use stepgate_mcp::McpSettings;
+use stepgate_http::{CONNECTIONS_CEILING, SERVE_CEILING_MS, ServeConfig};
+use stepgate_mcp::{McpConfig, McpSettings};
 
 pub(crate) use sample::sample;
 pub(crate) use secret::Beside;
 use servers::ServerConfig;
 use store::{StoreConfig, executor_id};
-
-use crate::log::{LogFormat, LogLevel};
 
 /// What every environment variable of ours begins with. No other is ours, so a wrong one is a mistake.
 const PREFIX: &str = "STEPGATE_";
@@ -53,28 +50,8 @@ const FLAG_VARIABLES: [&str; 5] =
 /// Most typing mistakes in the name of a variable that a message still guesses.
 const TYPOS_MAX: usize = 3;
 
-const ATTEMPTS_CEILING: u32 = 1000;
-const PAUSE_CEILING_MS: u64 = 60_000;
-/// Longest time to decide: a year.
-const APPROVAL_CEILING_MS: u64 = 365 * 24 * 60 * 60 * 1000;
-/// Longest life of a grant: a year.
-const GRANT_CEILING_MS: u64 = 365 * 24 * 60 * 60 * 1000;
-const APPROVALS_OPEN_CEILING: u64 = 100_000;
 /// Largest file, as large as the largest payload.
 const FILE_BYTES_CEILING: u64 = 64 * 1024 * 1024;
-const CONNECTIONS_CEILING: usize = 100_000;
-/// Longest time for anything that a peer or a shutdown waits for: an hour.
-const SERVE_CEILING_MS: u64 = 60 * 60 * 1000;
-/// Largest body that is read, twice the largest payload.
-const BODY_BYTES_CEILING: u64 = 128 * 1024 * 1024;
-/// Most memory for bodies.
-const BODY_MEMORY_CEILING: u64 = 64 * 1024 * 1024 * 1024;
-/// Most bytes of an agent in an hour.
-const AGENT_BYTES_CEILING: u64 = 1024 * 1024 * 1024 * 1024;
-/// Most requests, a second or at once.
-const REQUESTS_CEILING: u32 = 1_000_000;
-/// Longest that a person stays logged in: thirty days.
-const LOGIN_CEILING_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 const ENTRIES_CEILING: usize = 1_000_000;
 
 /// Everything that can be set.
@@ -82,13 +59,13 @@ const ENTRIES_CEILING: usize = 1_000_000;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     /// What a step may cost.
-    pub(crate) limits: LimitsConfig,
+    limits: Limits,
     /// The directory behind `/sandbox/`.
     pub(crate) sandbox: SandboxConfig,
     /// How `stepgate serve` listens.
     pub(crate) serve: ServeConfig,
     /// The interface for agents that speak MCP.
-    pub(crate) mcp: mcp::McpConfig,
+    pub(crate) mcp: McpConfig,
     /// Where the policies are.
     pub(crate) policy: PolicyConfig,
     /// Groups of principals, by name, for `@approvers` and `principal in Group::"finance"` in policies:
@@ -130,6 +107,32 @@ pub(crate) struct LogConfig {
     pub(crate) level: LogLevel,
 }
 
+/// How log lines are written.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LogFormat {
+    /// A line of text, for people.
+    #[default]
+    Text,
+    /// One JSON object a line, for machines.
+    Json,
+}
+
+/// The least important lines that are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LogLevel {
+    /// What went wrong.
+    Error,
+    /// What may go wrong, and what went wrong and is tried again.
+    Warn,
+    /// Also what happened, and each request.
+    #[default]
+    Info,
+}
+
 /// Where the policies are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -161,39 +164,6 @@ impl Default for PolicyConfig {
     }
 }
 
-/// What a step may cost.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct LimitsConfig {
-    /// Longest payload, in bytes.
-    #[schemars(range(min = 1, max = Limits::PAYLOAD_BYTES_CEILING))]
-    payload_bytes_max: usize,
-    /// Deepest nesting of a payload.
-    #[schemars(range(min = 2, max = Limits::JSON_DEPTH_CEILING))]
-    json_depth_max: usize,
-    /// Longest string that the record's args_summary repeats, in bytes.
-    #[schemars(range(min = 0, max = Limits::PAYLOAD_BYTES_CEILING))]
-    summary_string_bytes_max: usize,
-    /// How often RECORD tries to write.
-    #[schemars(range(min = 1, max = ATTEMPTS_CEILING))]
-    record_attempts_max: u32,
-    /// How long RECORD waits between two tries, in milliseconds.
-    #[schemars(range(min = 0, max = PAUSE_CEILING_MS))]
-    record_retry_pause_ms: u64,
-    /// How long a person has to decide on an approval, in milliseconds.
-    #[schemars(range(min = 1, max = APPROVAL_CEILING_MS))]
-    approval_ttl_ms: u64,
-    /// Most approvals of one principal that are open at one time.
-    #[schemars(range(min = 1, max = APPROVALS_OPEN_CEILING))]
-    approvals_open_max: u64,
-    /// Most approvals of all principals that are open at one time. One principal may have as many as are still free.
-    #[schemars(range(min = 1, max = APPROVALS_OPEN_CEILING))]
-    approvals_open_total_max: u64,
-    /// Longest time for which an operator can approve calls in advance, in milliseconds.
-    #[schemars(range(min = 1, max = GRANT_CEILING_MS))]
-    grant_life_max_ms: u64,
-}
-
 /// The directory behind `/sandbox/`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -212,170 +182,6 @@ pub(crate) struct SandboxConfig {
     /// Most entries that LIST_FILES returns.
     #[schemars(range(min = 1, max = ENTRIES_CEILING))]
     entries_max: usize,
-}
-
-/// How `stepgate serve` listens.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct ServeConfig {
-    /// Address and port.
-    pub(crate) bind: String,
-    /// How people's browsers reach it, like `https://gate.example.com`; empty where they use `bind`.
-    public_url: String,
-    /// The certificate to speak TLS with, in PEM, with those that lead to its issuer; beside the
-    /// configuration file where it is not absolute. Empty: nothing is encrypted.
-    tls_certificate: PathBuf,
-    /// The certificate's key, in PEM, without a password.
-    tls_key: PathBuf,
-    /// Most connections at one time.
-    #[schemars(range(min = 1, max = CONNECTIONS_CEILING))]
-    connections_max: usize,
-    /// Connections that agents' requests leave free for operators and auditors; at most half of all counts.
-    #[schemars(range(min = 0, max = CONNECTIONS_CEILING))]
-    connections_reserved: usize,
-    /// Most connections from one address, or one IPv6 site (/64), that have not shown a token. Behind a proxy all come from
-    /// one address.
-    #[schemars(range(min = 1, max = CONNECTIONS_CEILING))]
-    connections_per_address_max: usize,
-    /// How long a request's head may take to come, in milliseconds.
-    #[schemars(range(min = 1, max = SERVE_CEILING_MS))]
-    head_timeout_ms: u64,
-    /// How long a request's body may take to come, in milliseconds.
-    #[schemars(range(min = 1, max = SERVE_CEILING_MS))]
-    body_timeout_ms: u64,
-    /// Longest body that is read at all, in bytes.
-    #[schemars(range(min = 1, max = BODY_BYTES_CEILING))]
-    body_bytes_max: u64,
-    /// Memory that unfinished bodies share, in bytes; at least four times `body_bytes_max` counts.
-    #[schemars(range(min = 1, max = BODY_MEMORY_CEILING))]
-    body_memory_bytes_max: u64,
-    /// Longest that a caller can wait with `Prefer: wait`, in milliseconds.
-    #[schemars(range(min = 0, max = SERVE_CEILING_MS))]
-    wait_max_ms: u64,
-    /// How long a process that is told to stop still takes requests, in milliseconds: until a balancer
-    /// that looks at `/readyz` sends it no more.
-    #[schemars(range(min = 0, max = SERVE_CEILING_MS))]
-    drain_ms: u64,
-    /// How long running steps get to finish at shutdown, in milliseconds.
-    #[schemars(range(min = 0, max = SERVE_CEILING_MS))]
-    shutdown_ms: u64,
-    /// How long the start of a gateway waits for tool servers that do not answer, in milliseconds. They are off
-    /// then, and come up without a restart.
-    #[schemars(range(min = 0, max = SERVE_CEILING_MS))]
-    servers_wait_ms: u64,
-    /// Requests a second of one principal, on average.
-    #[schemars(range(min = 1, max = REQUESTS_CEILING))]
-    requests_per_second_max: u32,
-    /// Requests of one principal at once, after a pause.
-    #[schemars(range(min = 1, max = REQUESTS_CEILING))]
-    requests_burst_max: u32,
-    /// Failed authentications a minute from one address.
-    #[schemars(range(min = 1, max = REQUESTS_CEILING))]
-    failed_auth_per_minute_max: u32,
-    /// Bytes that one agent sends and receives in an hour.
-    #[schemars(range(min = 1, max = AGENT_BYTES_CEILING))]
-    agent_bytes_per_hour_max: u64,
-    /// How long a login to the pages may be unused, in milliseconds.
-    #[schemars(range(min = 1, max = LOGIN_CEILING_MS))]
-    login_idle_max_ms: u64,
-    /// How long a login to the pages lasts at most, in milliseconds.
-    #[schemars(range(min = 1, max = LOGIN_CEILING_MS))]
-    login_life_max_ms: u64,
-}
-
-impl Default for ServeConfig {
-    fn default() -> Self {
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let limits = ServeLimits::default();
-        Self {
-            bind: "127.0.0.1:7420".into(),
-            public_url: String::new(),
-            tls_certificate: PathBuf::new(),
-            tls_key: PathBuf::new(),
-            connections_max: limits.connections_max,
-            connections_reserved: limits.connections_reserved,
-            connections_per_address_max: limits.connections_per_address_max,
-            head_timeout_ms: ms(limits.head_timeout),
-            body_timeout_ms: ms(limits.body_timeout),
-            body_bytes_max: limits.body_bytes_max,
-            body_memory_bytes_max: limits.body_memory_bytes_max,
-            wait_max_ms: ms(limits.wait_max),
-            drain_ms: ms(limits.drain),
-            shutdown_ms: ms(limits.shutdown),
-            servers_wait_ms: 5000,
-            requests_per_second_max: limits.requests_per_second_max,
-            requests_burst_max: limits.requests_burst_max,
-            failed_auth_per_minute_max: limits.failed_auth_per_minute_max,
-            agent_bytes_per_hour_max: limits.agent_bytes_per_hour_max,
-            login_idle_max_ms: ms(limits.login_idle_max),
-            login_life_max_ms: ms(limits.login_life_max),
-        }
-    }
-}
-
-impl ServeConfig {
-    /// How browsers reach a gateway that listens on this address, and speaks so there.
-    pub(crate) fn public_url(&self, bind: &str, scheme: Scheme) -> anyhow::Result<PublicUrl> {
-        let named = match self.public_url.as_str() {
-            "" => return Ok(PublicUrl::of_bind(bind, scheme)),
-            named => PublicUrl::parse(named).context("serve.public_url is not valid")?,
-        };
-        match (scheme, named.is_encrypted()) {
-            (Scheme::Http, _) | (Scheme::Https, true) => Ok(named),
-            (Scheme::Https, false) => {
-                bail!("serve.public_url is `{named}`, but TLS is spoken: write it with `https://`")
-            }
-        }
-    }
-
-    /// The certificate and its key, below the directory of the configuration; none where nothing is encrypted.
-    pub(crate) fn tls(&self, base: &Path) -> anyhow::Result<Option<PairFiles>> {
-        let (certificate, key) = (&self.tls_certificate, &self.tls_key);
-        match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
-            (true, true) => Ok(None),
-            (false, false) => {
-                Ok(Some(PairFiles { certificate: base.join(certificate), key: base.join(key) }))
-            }
-            (false, true) => bail!("serve.tls_certificate needs serve.tls_key: name both files"),
-            (true, false) => bail!("serve.tls_key needs serve.tls_certificate: name both files"),
-        }
-    }
-
-    /// The same for the address and the scheme that the configuration names.
-    pub(crate) fn configured_url(&self) -> anyhow::Result<PublicUrl> {
-        self.public_url(&self.bind, self.scheme()?)
-    }
-
-    /// How long the start waits for tool servers that do not answer.
-    pub(crate) fn servers_wait(&self) -> Duration {
-        Duration::from_millis(self.servers_wait_ms)
-    }
-
-    /// How the address is spoken with, as the configuration says.
-    pub(crate) fn scheme(&self) -> anyhow::Result<Scheme> {
-        Ok(match self.tls(Path::new(""))? {
-            Some(_) => Scheme::Https,
-            None => Scheme::Http,
-        })
-    }
-}
-
-impl Default for LimitsConfig {
-    fn default() -> Self {
-        let limits = Limits::default();
-        Self {
-            payload_bytes_max: limits.payload_bytes_max,
-            json_depth_max: limits.json_depth_max,
-            summary_string_bytes_max: limits.summary_string_bytes_max,
-            record_attempts_max: limits.record_attempts_max,
-            record_retry_pause_ms: u64::try_from(limits.record_retry_pause.as_millis())
-                .unwrap_or(u64::MAX),
-            approval_ttl_ms: limits.approval_ttl_ms,
-            approvals_open_max: limits.approvals_open_max,
-            approvals_open_total_max: limits.approvals_open_total_max,
-            grant_life_max_ms: limits.grant_life_max_ms,
-        }
-    }
 }
 
 impl Default for SandboxConfig {
@@ -428,7 +234,7 @@ impl Config {
         self.serve.configured_url()?;
         self.mcp.check()?;
         self.agent.check()?;
-        mcp::check_own_names(&self.servers)?;
+        servers::check_own_names(&self.servers)?;
         self.store.check()?;
         self.retention.check()?;
         notify::check(&self.notify)?;
@@ -448,18 +254,7 @@ impl Config {
     }
 
     pub(crate) fn limits(&self) -> Limits {
-        let limits = &self.limits;
-        Limits {
-            payload_bytes_max: limits.payload_bytes_max,
-            json_depth_max: limits.json_depth_max,
-            summary_string_bytes_max: limits.summary_string_bytes_max,
-            record_attempts_max: limits.record_attempts_max,
-            record_retry_pause: Duration::from_millis(limits.record_retry_pause_ms),
-            approval_ttl_ms: limits.approval_ttl_ms,
-            approvals_open_max: limits.approvals_open_max,
-            approvals_open_total_max: limits.approvals_open_total_max,
-            grant_life_max_ms: limits.grant_life_max_ms,
-        }
+        self.limits.clone()
     }
 
     pub(crate) fn groups(&self) -> anyhow::Result<Groups> {
@@ -521,31 +316,14 @@ impl Config {
         }
     }
 
-    pub(crate) fn serve_limits(&self) -> ServeLimits {
-        let serve = &self.serve;
-        ServeLimits {
-            connections_max: serve.connections_max,
-            connections_reserved: serve.connections_reserved,
-            connections_per_address_max: serve.connections_per_address_max,
-            head_timeout: Duration::from_millis(serve.head_timeout_ms),
-            body_timeout: Duration::from_millis(serve.body_timeout_ms),
-            body_bytes_max: serve.body_bytes_max,
-            body_memory_bytes_max: serve.body_memory_bytes_max,
-            wait_max: Duration::from_millis(serve.wait_max_ms),
-            drain: Duration::from_millis(serve.drain_ms),
-            shutdown: Duration::from_millis(serve.shutdown_ms),
-            requests_per_second_max: serve.requests_per_second_max,
-            requests_burst_max: serve.requests_burst_max,
-            failed_auth_per_minute_max: serve.failed_auth_per_minute_max,
-            agent_bytes_per_hour_max: serve.agent_bytes_per_hour_max,
-            login_idle_max: Duration::from_millis(serve.login_idle_max_ms),
-            login_life_max: Duration::from_millis(serve.login_life_max_ms),
-        }
-    }
-
     /// The MCP interface; its pages can be opened where the gateway listens on an address.
     pub(crate) fn mcp_settings(&self, has_pages: bool) -> McpSettings {
-        self.mcp.settings(self.own_names(), has_pages, self.policy.reload_ms)
+        McpSettings {
+            config: self.mcp.clone(),
+            own_names: self.own_names(),
+            has_pages,
+            look: Duration::from_millis(self.policy.reload_ms),
+        }
     }
 
     /// The server whose tools keep their own names over MCP.

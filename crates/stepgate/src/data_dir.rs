@@ -5,7 +5,6 @@ mod place;
 mod restored;
 mod restoring;
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -67,7 +66,6 @@ impl DataDir {
         self.root.join("sandbox")
     }
 
-    /// The socket of the process that holds the directory.
     pub(crate) fn socket(&self) -> PathBuf {
         self.root.join("stepgate.sock")
     }
@@ -81,14 +79,8 @@ impl DataDir {
         }
     }
 
-    /// The configuration file, for messages.
     pub(crate) fn config_shown(&self) -> String {
         self.config_file().unwrap_or_else(|| self.root.join("stepgate.toml")).display().to_string()
-    }
-
-    /// The configuration file's text, for messages that name a line.
-    pub(crate) fn config_text(&self) -> Option<String> {
-        fs::read_to_string(self.config_file()?).ok()
     }
 
     /// The base of relative paths in the configuration: the directory of its file.
@@ -111,7 +103,6 @@ impl DataDir {
         }
     }
 
-    /// The process that holds the directory, if one does.
     pub(crate) fn holder(&self) -> Option<String> {
         lock::holder(&self.root)
     }

@@ -6,9 +6,6 @@ use std::io::{self, Write as _};
 use std::sync::OnceLock;
 
 use anstyle::Style;
-use clap::ValueEnum;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use stepgate_core::ports::World;
 use stepgate_gateway::world::RealWorld;
@@ -18,6 +15,7 @@ use tracing::{Event, Level, Metadata, Subscriber, error};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
+use crate::config::{LogFormat, LogLevel};
 use crate::otlp::{Exporter, Traces};
 use crate::show::{self, DIM, ERROR, printable, printable_lines};
 use crate::timing::{self, Timing};
@@ -30,32 +28,6 @@ const MESSAGE: &str = "message";
 
 /// This node's name, where there may be others.
 static NODE: OnceLock<String> = OnceLock::new();
-
-/// How log lines are written.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum,
-)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum LogFormat {
-    /// A line of text, for people.
-    #[default]
-    Text,
-    /// One JSON object a line, for machines.
-    Json,
-}
-
-/// The least important lines that are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum LogLevel {
-    /// What went wrong.
-    Error,
-    /// What may go wrong, and what went wrong and is tried again.
-    Warn,
-    /// Also what happened, and each request.
-    #[default]
-    Info,
-}
 
 impl LogLevel {
     fn level(self) -> Level {

@@ -11,38 +11,25 @@ mod layer;
 mod metrics;
 mod send;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use stepgate_exec::servers::Secret;
 use stepgate_gateway::meters::Signal;
+
+use crate::config::otlp::OtlpConfig;
 
 pub(crate) use context::current;
 pub(crate) use export::{Exporter, finish};
 pub(crate) use layer::Traces;
 pub(crate) use metrics::begin as begin_metrics;
-pub(crate) use send::Protocol;
 use send::{Collector, Refusal};
 
 /// Where records go, and which.
 #[derive(Clone, Debug)]
 pub(crate) struct OtlpSettings {
-    /// The collector, without the path of a signal.
-    pub(crate) endpoint: String,
-    pub(crate) protocol: Protocol,
+    pub(crate) config: OtlpConfig,
     /// Headers of each request; a value is a secret.
     pub(crate) headers: Vec<(String, Secret)>,
-    pub(crate) has_traces: bool,
-    pub(crate) has_logs: bool,
-    /// How often metrics are sent; none where they are not.
-    pub(crate) metrics_interval: Option<Duration>,
-    /// How many percent of the traces that begin here are recorded.
-    pub(crate) sample_percent: u8,
-    /// Most records that wait.
-    pub(crate) queue_max: usize,
-    /// How long one try may take.
-    pub(crate) timeout: Duration,
-    /// `service.name`
-    pub(crate) service_name: String,
 }
 
 /// Checks settings, without their secrets.
@@ -52,7 +39,7 @@ pub(crate) fn check(settings: &OtlpSettings) -> Result<(), String> {
 
 /// Sends the collector a request without any record, with the secrets as they are now: whether it takes what is sent.
 pub(crate) async fn try_out(settings: &OtlpSettings) -> Result<(), String> {
-    let signal = match (settings.has_traces, settings.has_logs) {
+    let signal = match (settings.config.traces, settings.config.logs) {
         (true, _) => Signal::Traces,
         (false, true) => Signal::Logs,
         (false, false) => Signal::Metrics,

@@ -163,7 +163,6 @@ pub(crate) fn gateway(data: &DataDir, config: &Config, wait: Duration) -> anyhow
     })
 }
 
-/// The settings of the agent, if the configuration names a model.
 pub(crate) fn agent(data: &DataDir, config: &Config) -> anyhow::Result<Option<AgentSettings>> {
     data.valid(|beside| config.agent.settings(beside))
 }
@@ -182,7 +181,11 @@ pub(crate) fn streams(data: &DataDir, config: &Config) -> anyhow::Result<Vec<Str
 }
 
 pub(crate) fn collector(data: &DataDir, config: &Config) -> anyhow::Result<Option<OtlpSettings>> {
-    data.valid(|beside| config.otlp.settings(beside))
+    if config.otlp.endpoint.is_empty() {
+        return Ok(None);
+    }
+    let headers = data.valid(|beside| config.otlp.headers(beside))?;
+    Ok(Some(OtlpSettings { config: config.otlp.clone(), headers }))
 }
 
 pub(crate) fn server_specs(data: &DataDir, config: &Config) -> anyhow::Result<Vec<ServerSpec>> {
@@ -196,7 +199,7 @@ pub(crate) fn located(data: &DataDir, error: anyhow::Error) -> anyhow::Error {
         Ok(error) => error,
         Err(other) => return other,
     };
-    let text = data.config_text();
+    let text = data.config_file().and_then(|file| std::fs::read_to_string(file).ok());
     let line = text.and_then(|text| servers::line_of(&text, error.server()));
     let place = match line {
         Some(line) => format!("`{}`, line {line}", data.config_shown()),

@@ -45,7 +45,6 @@ pub(crate) fn say(text: impl Display) -> anyhow::Result<()> {
     written(writeln_to(anstream::stdout().lock(), text))
 }
 
-/// Prints a part of a line for a person.
 pub(crate) fn say_piece(text: impl Display) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();
     written(write!(out, "{text}").and_then(|()| out.flush()))

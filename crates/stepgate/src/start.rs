@@ -44,7 +44,7 @@ impl Deref for Held {
 /// Locks the directory, creates what is missing, and finishes interrupted runs of core actions. A gateway recovers runs
 /// of tool servers in the background. It waits `serve.servers_wait_ms` for servers that do not answer.
 pub(crate) async fn hold_for_gateway(data: &DataDir) -> anyhow::Result<Held> {
-    let wait = data.load_config()?.serve.servers_wait();
+    let wait = data.load_config()?.serve.servers_wait;
     hold(data, wait).await
 }
 
@@ -66,19 +66,12 @@ pub(crate) async fn hold_recovered(data: &DataDir) -> anyhow::Result<Held> {
     Ok(held)
 }
 
-/// A data directory that this process holds, of which only the store is open.
-pub(crate) struct HeldStore {
-    pub(crate) service: Arc<Service>,
-    pub(crate) config: Config,
-    _lock: Lock,
-}
-
 /// Locks the directory and opens its store: no tool server is started, and nothing is recovered.
-pub(crate) async fn hold_store(data: &DataDir) -> anyhow::Result<HeldStore> {
+pub(crate) async fn hold_store(data: &DataDir) -> anyhow::Result<(Arc<Service>, Config, Lock)> {
     let (settings, config, lock) = lock(data, Duration::ZERO)?;
     let service = start::open_store(settings, &data.joined).await;
     let service = service.map_err(|error| settings::located(data, error))?;
-    Ok(HeldStore { service, config, _lock: lock })
+    Ok((service, config, lock))
 }
 
 async fn hold(data: &DataDir, wait: Duration) -> anyhow::Result<Held> {

@@ -57,14 +57,10 @@ fn meter_of(attributes: &Attributes<'_>) -> Option<Meter> {
         PHASE => METERS.phase(metadata.name()).map(Meter::Fixed),
         COMMIT => Some(Meter::Fixed(&METERS.commits)),
         MODEL => Some(Meter::Fixed(&METERS.model_calls)),
-        TOOL => {
+        TOOL | BATCH => {
             let mut tool = ToolOf(None);
             attributes.record(&mut tool);
             tool.0.map(Meter::Tool)
-        }
-        BATCH => {
-            attributes.record(&mut BatchOf);
-            None
         }
         TAKEOVER => {
             METERS.takeovers.fetch_add(1, Ordering::Relaxed);
@@ -74,6 +70,7 @@ fn meter_of(attributes: &Attributes<'_>) -> Option<Meter> {
     }
 }
 
+/// The meter of the tool that a span names. The size of a batch is counted at once.
 struct ToolOf(Option<Arc<Histogram>>);
 
 impl Visit for ToolOf {
@@ -84,12 +81,6 @@ impl Visit for ToolOf {
             self.0 = Some(METERS.tool(value));
         }
     }
-}
-
-struct BatchOf;
-
-impl Visit for BatchOf {
-    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
 
     fn record_u64(&mut self, field: &Field, value: u64) {
         if field.name() == "db.operation.batch.size" {

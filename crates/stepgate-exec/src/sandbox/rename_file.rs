@@ -93,7 +93,6 @@ fn rename(
     }
 }
 
-/// Fails if the destination exists.
 fn rename_unless_taken(from: &Dentry<'_>, to: &Dentry<'_>) -> Result<(), Errno> {
     let (old, new) = (&from.directory, &to.directory);
     rustix::fs::renameat_with(old, from.name, new, to.name, RenameFlags::NOREPLACE)

@@ -215,7 +215,6 @@ pub(super) fn stat_of(directory: impl AsFd, name: impl Arg) -> Result<Statx, Err
     rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, ASKED)
 }
 
-/// The attributes of an open file.
 pub(super) fn stat_of_open(open: impl AsFd) -> Result<Statx, Errno> {
     rustix::fs::statx(open, c"", AtFlags::EMPTY_PATH, ASKED)
 }

@@ -44,7 +44,6 @@ pub(super) fn unavailable(detail: impl Into<String>) -> Failed {
     Failed { detail, ..ExecutionFailure::Unavailable.into() }
 }
 
-/// Waits for the call's permit.
 pub(super) async fn prepare(server: &Arc<Server>) -> Result<Turn, Failed> {
     let wait = server.spec.limits.permit_wait;
     // A call to a server that is down fails without waiting.
@@ -71,7 +70,6 @@ fn connection(server: &Server) -> Result<Arc<Connection>, Failed> {
     }
 }
 
-/// Sends a call and waits for its answer.
 pub(super) async fn dispatch(
     server: &Arc<Server>,
     call: &ServerCall,

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stepgate_core::json::Value;
-use stepgate_core::label::Flow;
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 
 use super::definition::{Definition, NoDefinition};
@@ -200,7 +199,6 @@ impl Catalog {
         self.entry(name)?.offer()
     }
 
-    /// Compares every tool with its accepted definition.
     pub(super) fn compare(&mut self, spec: &ServerSpec, pins: &Pins) {
         self.entries.values_mut().for_each(|entry| entry.compare(spec, pins));
     }
@@ -247,6 +245,7 @@ fn state(spec: &ServerSpec, definition: &Definition, pins: &Pins) -> Result<Stat
         return Err(unusable("a proposal cannot spell its name".to_owned()));
     };
     let redacted = said.hidden().cloned().collect();
+    let flow = said.flow();
     let delivery = delivery(spec, &definition.name, mode, said.delivery)?;
     let (input, output) = promises(definition).map_err(|SchemaError(why)| unusable(why))?;
     let arguments = input.arguments.clone();
@@ -259,16 +258,8 @@ fn state(spec: &ServerSpec, definition: &Definition, pins: &Pins) -> Result<Stat
         definition_digest,
         standing,
         redacted,
+        flow,
         erasable: said.erasable.unwrap_or_default(),
-        flow: Flow {
-            is_undeclared: said.reads.is_none() && said.sends.is_none(),
-            reads: said.reads.unwrap_or_default(),
-            sends: said.sends.unwrap_or_default(),
-            memory: said.memory,
-            targets: said.targets,
-            trusted: said.trusted.unwrap_or_default(),
-            links: said.links.unwrap_or_default(),
-        },
         contract: Arc::new(input) as Arc<dyn Contract>,
         name,
     };

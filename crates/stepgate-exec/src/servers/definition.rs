@@ -38,7 +38,6 @@ const PINNED: [&str; 7] =
     ["annotations", "description", "icons", "inputSchema", "name", "outputSchema", "title"];
 
 impl Definition {
-    /// Reads one entry of a list of tools.
     pub(crate) fn read(entry: &Value) -> Result<Self, NoDefinition> {
         let nameless = |why: &str| NoDefinition { name: None, why: why.to_owned() };
         let Value::Object(members) = entry else {
@@ -82,7 +81,6 @@ impl Definition {
     }
 }
 
-/// A member that is present and not null.
 fn present<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     members.get(name).filter(|value| !value.is_null())
 }

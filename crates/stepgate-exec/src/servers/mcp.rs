@@ -163,7 +163,6 @@ impl Connection {
         self.tap.has_misbehaved()
     }
 
-    /// The server's own instructions for models.
     pub(crate) fn instructions(&self) -> Option<String> {
         self.peer.peer_info().and_then(|info| info.instructions.clone())
     }

@@ -80,7 +80,6 @@ impl Pins {
         Self(Arc::new(Mutex::new(pins)))
     }
 
-    /// Whether any tool of this server was ever accepted.
     pub(super) fn has_any_of(&self, server: &str) -> bool {
         locked(&self.0).keys().any(|name| name.server() == server)
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stepgate_core::label::Label;
+use stepgate_core::label::{Flow, Label};
 use stepgate_core::result_pointer::ResultPointer;
 use stepgate_core::tool::Mode;
 
@@ -168,6 +168,19 @@ impl ToolSpec {
     /// The arguments that the journal has only as their digest.
     pub fn hidden(&self) -> impl Iterator<Item = &String> {
         self.redacted.iter().chain(&self.erasable).flatten()
+    }
+
+    /// What its calls bring in and carry out.
+    pub fn flow(&self) -> Flow {
+        Flow {
+            is_undeclared: self.reads.is_none() && self.sends.is_none(),
+            reads: self.reads.clone().unwrap_or_default(),
+            sends: self.sends.clone().unwrap_or_default(),
+            memory: self.memory.clone(),
+            targets: self.targets.clone(),
+            trusted: self.trusted.clone().unwrap_or_default(),
+            links: self.links.clone().unwrap_or_default(),
+        }
     }
 
     /// The tool's settings, with the server's where the tool has none.

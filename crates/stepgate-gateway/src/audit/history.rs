@@ -180,7 +180,6 @@ impl Source {
         Self { named, span, events: None }
     }
 
-    /// Reads its file.
     async fn read(
         &mut self,
         archives: &ArchiveSettings,

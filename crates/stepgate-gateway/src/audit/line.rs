@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
-use serde_json::{Map, Value};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 use stepgate_core::event::{EventType, payload};
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::ports::{PlacedEvent, Store, StoreError};
@@ -28,11 +29,14 @@ const ACTORS: [&str; 10] = [
 ];
 
 /// How an event is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "FormatConfig")]
+#[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// The event as `/v1/events` has it, with its position and its principal.
+    /// As `GET /v1/events` has it.
+    #[default]
     Json,
-    /// The classes of the Open Cybersecurity Schema Framework.
+    /// In the Open Cybersecurity Schema Framework.
     Ocsf,
 }
 
@@ -76,21 +80,6 @@ impl Parts<'_> {
     }
 }
 
-#[derive(Serialize)]
-struct Plain<'a> {
-    position: u64,
-    event_id: Value,
-    event_type: EventType,
-    ts: Timestamp,
-    principal_id: &'a str,
-    session_id: SessionId,
-    run_id: Value,
-    sequence_number: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request: Option<&'a payload::Request>,
-    payload: &'a Value,
-}
-
 /// Writes events. It remembers whose session is whose.
 pub(super) struct Lines {
     format: Format,
@@ -98,12 +87,10 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// A writer.
     pub(super) fn new(format: Format) -> Self {
         Self { format, principals: HashMap::new() }
     }
 
-    /// The events, written.
     pub(super) async fn of(
         &mut self,
         store: &dyn Store,
@@ -132,31 +119,30 @@ pub(super) fn line(format: Format, placed: &PlacedEvent, principal_id: &str) -> 
     let (payload, request) = payload::split(&event.payload);
     let parts = Parts { placed, payload, request, principal_id };
     let object = match format {
-        Format::Json => payload::value(Plain {
-            position: *position,
-            event_id: payload::value(event.event_id),
-            event_type: event.event_type,
-            ts: event.ts,
-            principal_id,
-            session_id: event.session_id,
-            run_id: payload::value(event.run_id),
-            sequence_number: event.sequence_number,
-            request: parts.request.as_ref(),
-            payload: &parts.payload,
-        }),
-        Format::Ocsf => Value::Object(ocsf::of(&parts)),
+        Format::Json => object([
+            ("position", Some(json!(position))),
+            ("event_id", Some(json!(event.event_id))),
+            ("event_type", Some(json!(event.event_type))),
+            ("ts", Some(json!(event.ts))),
+            ("principal_id", Some(json!(principal_id))),
+            ("session_id", Some(json!(event.session_id))),
+            ("run_id", Some(json!(event.run_id))),
+            ("sequence_number", Some(json!(event.sequence_number))),
+            ("request", parts.request.as_ref().map(|request| json!(request))),
+            ("payload", Some(parts.payload.clone())),
+        ]),
+        Format::Ocsf => ocsf::of(&parts),
     };
     let level = level(event.event_type);
     Line {
         position: *position,
-        text: object.to_string(),
+        text: Value::Object(object).to_string(),
         event_type: event.event_type,
         ts: event.ts,
         level,
     }
 }
 
-/// How serious an event is.
 pub(super) fn level(event_type: EventType) -> Level {
     const WARNING: [EventType; 5] = [
         EventType::PolicyViolation,

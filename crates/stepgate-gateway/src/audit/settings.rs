@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use stepgate_core::event::EventType;
 use stepgate_exec::servers::Secret;
 
@@ -26,9 +28,12 @@ pub struct StreamSettings {
 }
 
 /// Where a new stream begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "BeginConfig")]
+#[serde(rename_all = "snake_case")]
 pub enum Beginning {
     /// With the first event that there is.
+    #[default]
     Start,
     /// With what happens from then on.
     Now,

@@ -66,7 +66,6 @@ impl Stream {
         })
     }
 
-    /// Follows the events until the process shuts down.
     pub(super) async fn keep_sending(mut self) {
         loop {
             let Err(stop) = self.follow().await;

@@ -26,7 +26,9 @@ impl<'a> McpNames<'a> {
     /// gets it.
     pub(crate) fn of(listing: &'a [ListedTool], own_names: Option<&str>) -> Self {
         let mut names = Self { tools: BTreeMap::new(), off: Vec::new() };
-        for listed in listing.iter().filter(|listed| can_be_called(listed)) {
+        let can_be_called =
+            |it: &&ListedTool| it.mode.is_some() && it.standing == Some(Standing::Accepted);
+        for listed in listing.iter().filter(can_be_called) {
             let name = match own_names == Some(listed.server.as_str()) {
                 true => fitted(&listed.tool),
                 false => fitted(&format!("{}__{}", listed.server, listed.tool)),
@@ -51,11 +53,6 @@ impl<'a> McpNames<'a> {
         let (server, tool) = (listed.server.clone(), Some(listed.tool.clone()));
         self.off.push(Off { server, tool, reason: Reason::NameTaken { name, by } });
     }
-}
-
-/// Whether it has a mode and its present definition is accepted.
-fn can_be_called(listed: &ListedTool) -> bool {
-    listed.mode.is_some() && listed.standing == Some(Standing::Accepted)
 }
 
 /// Replaces characters that the model APIs do not accept, and shortens the name to their limit.

@@ -29,7 +29,7 @@ const SETTLED_AFTER: Duration = Duration::from_millis(200);
 pub(crate) struct Look {
     files: Vec<FileLook>,
     directory_mode: Option<u32>,
-    tools: Vec<ToolShape>,
+    pub(crate) tools: Vec<ToolShape>,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,10 +49,6 @@ impl Look {
             directory_mode: mode_of(policies),
             tools: shapes(servers, turned_off, policies),
         }
-    }
-
-    pub(crate) fn tools(&self) -> &[ToolShape] {
-        &self.tools
     }
 }
 

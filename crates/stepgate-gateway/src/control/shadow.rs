@@ -111,7 +111,8 @@ impl Candidate {
 
 /// The directory of the shadow policies, and what it held when it was last looked at.
 pub struct Shadow {
-    directory: PathBuf,
+    /// Where the candidate is.
+    pub directory: PathBuf,
     /// The names of facts that policies can use.
     facts: FactNames,
     seen: RwLock<Seen>,
@@ -128,11 +129,6 @@ impl Shadow {
     pub(crate) fn new(directory: PathBuf, facts: FactNames) -> Self {
         let candidate = Err("not loaded yet".to_owned());
         Self { directory, facts, seen: RwLock::new(Seen { look: None, candidate }) }
-    }
-
-    /// Where the candidate is.
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 
     /// The candidate that is asked, or why none is.
@@ -152,7 +148,7 @@ impl Shadow {
             return false;
         }
         let (directory, facts) = (self.directory.clone(), self.facts.clone());
-        let tools = look.tools().to_vec();
+        let tools = look.tools.clone();
         let load = move || load(&directory, Nameable { tools: &tools, facts: &facts });
         let loaded = panics::contained_blocking(load).await;
         self.take(look, loaded.unwrap_or_else(|error| Err(error.to_string())), now)

@@ -1,7 +1,6 @@
 //! One POST to a receiver: its address, its secrets, its signature by Standard Webhooks, and what its answer means.
 //! No redirect is followed.
 
-use std::error::Error;
 use std::time::Duration;
 
 use base64::Engine;
@@ -13,7 +12,7 @@ use sha2::Sha256;
 use stepgate_exec::servers::Secret;
 
 use super::Trouble;
-use crate::text::{printable, shortened};
+use crate::text::{printable, shortened, with_causes};
 use crate::world;
 
 /// What the signing key of a webhook begins with.
@@ -111,7 +110,6 @@ async fn judge(response: Response) -> Result<Response, Trouble> {
     Err(if is_about_the_message { Trouble::Refused(why) } else { Trouble::Later(why, pause) })
 }
 
-/// The first words of an answer, for the operator.
 async fn said(mut response: Response) -> String {
     let first = response.chunk().await.ok().flatten().unwrap_or_default();
     shortened(&printable(String::from_utf8_lossy(&first).trim()), SAID_CHARS_MAX)
@@ -119,14 +117,7 @@ async fn said(mut response: Response) -> String {
 
 /// An error with its causes, without the address.
 fn told(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(deeper) = cause {
-        text.push_str(&format!(": {deeper}"));
-        cause = deeper.source();
-    }
-    text
+    with_causes(&error.without_url())
 }
 
 #[cfg(test)]

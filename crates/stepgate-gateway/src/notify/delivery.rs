@@ -60,7 +60,6 @@ impl Delivery {
         })
     }
 
-    /// Follows the events until the process shuts down.
     pub(super) async fn keep_telling(mut self) {
         loop {
             let Err(stop) = self.follow().await;

@@ -8,6 +8,8 @@ use lettre::transport::smtp::Error as SmtpError;
 use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::{Tls, TlsParameters};
 use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use stepgate_exec::servers::Secret;
 
 use super::message::Message;
@@ -36,15 +38,29 @@ pub struct MailSettings {
     pub to: Vec<String>,
 }
 
-/// How a connection to a mail server is encrypted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How the connection to a mail server is encrypted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "EncryptionConfig")]
+#[serde(rename_all = "lowercase")]
 pub enum Encryption {
     /// From the first byte.
+    #[default]
     Tls,
     /// After STARTTLS; a server that does not offer it gets nothing.
     StartTls,
     /// Not at all.
     None,
+}
+
+impl Encryption {
+    /// The port by convention.
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Tls => 465,
+            Self::StartTls => 587,
+            Self::None => 25,
+        }
+    }
 }
 
 /// A client of one mail server.

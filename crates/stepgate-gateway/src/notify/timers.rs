@@ -124,7 +124,6 @@ impl Timers {
         }
     }
 
-    /// When the next one is due.
     pub(super) fn next_at(&self) -> Option<u64> {
         self.due.first().map(|(at, ..)| *at)
     }

@@ -158,7 +158,6 @@ impl Known {
     }
 }
 
-/// Looks at the parts until the process ends.
 pub(super) async fn keep_telling(service: Arc<Service>) {
     let mut leaving = service.leaving();
     let mut is_failing = false;
@@ -171,7 +170,6 @@ pub(super) async fn keep_telling(service: Arc<Service>) {
     }
 }
 
-/// The runs that do not verify.
 fn quarantined(runs: &[Need]) -> HashSet<RunId> {
     let quarantined = runs.iter().filter(|need| need.kind == Kind::Quarantined);
     quarantined.filter_map(|need| need.subject.run_id()).collect()

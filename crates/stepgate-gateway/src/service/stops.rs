@@ -83,7 +83,7 @@ impl Service {
         let servers = control.servers.servers();
         server == CORE_SERVER
             || servers.iter().any(|known| known.name == server)
-            || control.turned_off().iter().any(|known| known == server)
+            || control.turned_off.iter().any(|known| known == server)
     }
 }
 

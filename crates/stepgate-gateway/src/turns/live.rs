@@ -15,7 +15,8 @@ use crate::service::wait_until_set;
 /// A turn that is under way. Its progress is kept until it ends, so that a caller that joins late or reads slowly
 /// misses nothing. The limits on answers and rounds bound its size.
 pub struct Live {
-    turn_id: Option<TurnId>,
+    /// The id of the turn, if the request belongs to a turn at all.
+    pub turn_id: Option<TurnId>,
     heard: Mutex<Vec<Progress>>,
     ended: OnceLock<Result<Done, Stop>>,
     /// Incremented whenever anything happens.
@@ -28,11 +29,6 @@ impl Live {
         let (changes, _) = watch::channel(0);
         let (cancelled, _) = watch::channel(false);
         Self { turn_id, heard: Mutex::default(), ended: OnceLock::new(), changes, cancelled }
-    }
-
-    /// The id of the turn, if the request belongs to a turn at all.
-    pub fn turn_id(&self) -> Option<TurnId> {
-        self.turn_id
     }
 
     /// A receiver that wakes whenever there is more to read.
@@ -75,7 +71,6 @@ impl Live {
         self.cancelled.send_replace(true);
     }
 
-    /// Waits until the turn is cancelled.
     pub(super) async fn cancelled(&self) {
         wait_until_set(&mut self.cancelled.subscribe()).await;
     }

@@ -28,7 +28,6 @@ impl Destination {
         (is_ours && !matches!(text, "/login" | "/live")).then(|| Self(text.to_owned()))
     }
 
-    /// The login URL that redirects here.
     pub(super) fn after_login(&self) -> String {
         // No escaping needed: the path has no character with a meaning in a query.
         format!("/login?next={self}")

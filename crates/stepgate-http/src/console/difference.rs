@@ -62,7 +62,6 @@ impl Difference {
         Self::Lines(lines)
     }
 
-    /// Both texts side by side.
     pub(super) fn sides(&self) -> Vec<Sides<'_>> {
         match self {
             Self::Lines(lines) => side_by_side(lines),

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::Trouble;
+use crate::admit::one_header;
 use crate::{App, Problem, approvals, body};
 
 /// Longest form: a note with every byte escaped, or a proposal to try.
@@ -54,7 +55,9 @@ pub(super) fn note(text: &str) -> Result<Option<String>, &'static str> {
 /// CSRF check: whether the request came from a page of the same origin. A program may omit these headers; a browser
 /// always sends them, and they must match.
 fn is_from_here(app: &App, headers: &HeaderMap) -> bool {
-    let (Ok(site), Ok(origin)) = (one(headers, "sec-fetch-site"), one(headers, "origin")) else {
+    let (Ok(site), Ok(origin)) =
+        (one_header(headers, "sec-fetch-site"), one_header(headers, "origin"))
+    else {
         return false;
     };
     let is_same_site = match site {
@@ -71,18 +74,8 @@ fn is_from_here(app: &App, headers: &HeaderMap) -> bool {
 
 /// Whether an origin has the host that the request was sent to.
 fn is_host(headers: &HeaderMap, origin: &str) -> bool {
-    let (Ok(uri), Ok(Some(host))) = (origin.parse::<Uri>(), one(headers, "host")) else {
+    let (Ok(uri), Ok(Some(host))) = (origin.parse::<Uri>(), one_header(headers, "host")) else {
         return false;
     };
     uri.authority().is_some_and(|authority| authority.as_str().eq_ignore_ascii_case(host))
-}
-
-/// A header that may occur at most once.
-fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ()> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (None, _) => Ok(None),
-        (Some(value), None) => value.to_str().map(Some).map_err(|_| ()),
-        (Some(_), Some(_)) => Err(()),
-    }
 }

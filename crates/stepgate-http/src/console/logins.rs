@@ -10,7 +10,7 @@ use stepgate_core::lock;
 use stepgate_gateway::tokens::random_text;
 
 use super::{Visitor, VisitorRole};
-use crate::ServeLimits;
+use crate::ServeConfig;
 
 /// Most logins at one time. Above that the least recently used one ends.
 pub(super) const LOGINS_MAX: usize = 1000;
@@ -44,7 +44,7 @@ struct Login {
 }
 
 impl Logins {
-    pub(crate) fn new(limits: &ServeLimits) -> Self {
+    pub(crate) fn new(limits: &ServeConfig) -> Self {
         let (idle_max, life_max) = (limits.login_idle_max, limits.login_life_max);
         Self { idle_max, life_max, open: Mutex::default() }
     }

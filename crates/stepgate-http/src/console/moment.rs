@@ -18,7 +18,6 @@ impl Moment {
     }
 }
 
-/// A duration in its two largest units.
 pub(super) fn duration(ms: u64) -> String {
     let seconds = ms / 1000;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
@@ -44,7 +43,6 @@ pub(super) fn left(until: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// The time since a moment.
 pub(super) fn ago(at: Timestamp, now: Timestamp) -> String {
     match now.since_ms(at) {
         ms if ms < MINUTE_MS => "just now".to_owned(),

@@ -115,7 +115,6 @@ pub(super) fn failure(body: &RecordBody) -> Option<(Text, Option<Shown>)> {
     Some((Text::of(code), body.detail.as_deref().map(Shown::of)))
 }
 
-/// The labels of a session, as a list.
 fn labels(facts: Option<&Facts>) -> Option<Text> {
     let labels: Vec<&str> = facts?.labels.iter().map(Label::as_str).collect();
     (!labels.is_empty()).then(|| Text::of(&labels.join(", ")))
@@ -205,7 +204,6 @@ pub(super) fn tool_path(name: &ToolName) -> String {
     name.as_str().replace('/', "%2F")
 }
 
-/// A tool's standing, as a sentence.
 pub(super) fn standing(standing: Option<Standing>) -> &'static str {
     match standing {
         Some(Standing::Accepted) => "Its definition is the one that was accepted.",

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use stepgate_core::history::Ruling;
 use stepgate_core::ids::RunId;
 use stepgate_core::ports::StoreError;
+use stepgate_core::tool::ToolName;
 use stepgate_gateway::panics::{self, Panicked};
 use stepgate_gateway::replay::{self, Change, Replayed};
 use stepgate_policy::PolicySet;
@@ -124,8 +125,8 @@ async fn outcome(app: &App, set: &PolicySet) -> Result<Outcome, StoreError> {
         }
         Ok::<(), StoreError>(())
     };
-    let (store, tools) = (&*gate.store, &*gate.tools);
-    let replayed = replay::replay(store, tools, set, DECISIONS_MAX, changed, |_| {}).await?;
+    let tool = |name: &ToolName| gate.tools.tool(name);
+    let replayed = replay::replay(&*gate.store, tool, set, DECISIONS_MAX, changed, |_| {}).await?;
     Ok(Outcome { replayed, changes })
 }
 

@@ -116,7 +116,6 @@ async fn dossier(app: &App, id: Result<Id<RunId>, Problem>) -> Result<Dossier, T
     }
 }
 
-/// Why there is no such run.
 async fn absent(app: &App, run_id: RunId) -> Result<Trouble, StoreError> {
     let Some(kept) = app.service.gate.store.archived_run(run_id).await? else {
         return Ok(Trouble::no_such("run"));

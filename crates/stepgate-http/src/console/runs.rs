@@ -94,7 +94,6 @@ pub(super) async fn read(
 }
 
 impl Filters {
-    /// Whether this status is the chosen one.
     fn has(&self, status: &Status) -> bool {
         self.status == status.as_str()
     }

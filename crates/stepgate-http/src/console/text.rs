@@ -81,7 +81,6 @@ impl Shown {
         }
     }
 
-    /// Whether the whole text is shown at once.
     pub(super) fn is_whole(&self) -> bool {
         self.whole.is_none()
     }

@@ -46,7 +46,6 @@ impl Trouble {
         Self::new(StatusCode::NOT_FOUND, "There is no such page", words)
     }
 
-    /// A run that has left the store for an archive.
     pub(super) fn archived(file: Option<&str>) -> Self {
         let file = file.map(|file| format!(" `{file}`")).unwrap_or_default();
         let words =

@@ -84,7 +84,7 @@ impl ApprovalRequested {
             principal_id: context.principal_id.clone(),
             reason: context.reason.clone(),
             tool: context.action(),
-            url: app.public_url().approval(approval.approval_id),
+            url: app.public_url.approval(approval.approval_id),
         })
     }
 }
@@ -97,7 +97,6 @@ pub(super) fn requested_approval(event: &Event) -> Option<ApprovalId> {
     }
 }
 
-/// The payload's schema of each type.
 fn payload_schema(event_type: EventType, generator: &mut SchemaGenerator) -> Schema {
     match event_type {
         EventType::ToolCalled => generator.subschema_for::<payload::ToolCalled>(),

@@ -9,12 +9,10 @@ use serde_json::{Map, Value};
 /// Makes the schema of one type.
 pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
-/// A reference to the type's schema among the components.
 pub(crate) fn reference<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-/// The type's schema itself.
 pub(crate) fn inline<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     T::json_schema(generator)
 }

@@ -28,7 +28,7 @@ fn the_number_of_buckets_is_bounded() {
 
 #[test]
 fn an_agent_may_send_until_it_has_sent_more_than_an_hours_bytes() {
-    let limits = ServeLimits { agent_bytes_per_hour_max: 3_600_000, ..ServeLimits::default() };
+    let limits = ServeConfig { agent_bytes_per_hour_max: 3_600_000, ..ServeConfig::default() };
     let rates = Rates::new(&limits);
     let agent = PrincipalId::parse("a").unwrap();
     for (sent, expected) in [(0, Ok(())), (3_500_000, Ok(())), (109_000, Err(9))] {

@@ -133,7 +133,7 @@ async fn several_are_decided_each_by_its_id() {
 #[tokio::test]
 async fn what_nobody_decides_is_decided_by_time() {
     let limits = Limits { approval_ttl_ms: 60, ..Limits::default() };
-    let house = House::with(ServeLimits::default(), limits).await;
+    let house = House::with(ServeConfig::default(), limits).await;
     // One before the expiry task starts, as after a restart, and one after.
     let (early, early_run) = house.ask(&house.alice, "a").await;
     house.app.service.begin();
@@ -151,7 +151,7 @@ async fn what_nobody_decides_is_decided_by_time() {
 #[tokio::test]
 async fn a_word_that_comes_after_its_time_is_no_grant_although_nobody_kept_the_time() {
     let limits = Limits { approval_ttl_ms: 1, ..Limits::default() };
-    let house = House::with(ServeLimits::default(), limits).await;
+    let house = House::with(ServeConfig::default(), limits).await;
     let (approval, run) = house.ask(&house.alice, "a").await;
     tokio::time::sleep(Duration::from_millis(5)).await;
     let path = format!("/v1/approvals/{approval}/approve");

@@ -226,7 +226,7 @@ async fn an_auditor_sees_everything_and_decides_nothing() {
 #[tokio::test]
 async fn what_ran_out_of_time_cannot_be_decided_although_nobody_kept_the_time() {
     let limits = Limits { approval_ttl_ms: 1, ..Limits::default() };
-    let house = House::with(ServeLimits::default(), limits).await;
+    let house = House::with(ServeConfig::default(), limits).await;
     let (approval, run) = house.ask(&house.alice, "d").await;
     let browser = Browser::of(&house, &house.olga).await;
     tokio::time::sleep(Duration::from_millis(5)).await;

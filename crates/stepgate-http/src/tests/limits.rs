@@ -7,7 +7,7 @@ async fn a_handler_that_panics_ends_its_own_request_alone() {
     let handler = axum::routing::get(async || -> StatusCode { panic!("by a test") });
     let route = Route::new("GET", "/panics", Access::Reader, handler).named("panic", "Panic");
     let public_url = PublicUrl::parse("http://127.0.0.1:7420").unwrap();
-    let (service, limits) = (house.app.service.clone(), ServeLimits::default());
+    let (service, limits) = (house.app.service.clone(), ServeConfig::default());
     let app = App::new(service, limits, public_url, AccessLog::Silent, vec![route]);
     let house = House { router: router(&app), app, ..house };
     let [panicked, other] = [
@@ -23,7 +23,7 @@ async fn a_handler_that_panics_ends_its_own_request_alone() {
 #[tokio::test]
 async fn a_principal_that_asks_too_often_waits_and_another_does_not() {
     let serve =
-        ServeLimits { requests_per_second_max: 1, requests_burst_max: 3, ..ServeLimits::default() };
+        ServeConfig { requests_per_second_max: 1, requests_burst_max: 3, ..ServeConfig::default() };
     let house = House::with(serve, Limits::default()).await;
     for _ in 0..3 {
         // Refused proposals count towards the limit.
@@ -39,7 +39,7 @@ async fn a_principal_that_asks_too_often_waits_and_another_does_not() {
 
 #[tokio::test]
 async fn a_principal_with_half_of_the_connections_gets_no_more_and_others_do() {
-    let serve = ServeLimits { connections_max: 5, ..ServeLimits::default() };
+    let serve = ServeConfig { connections_max: 5, ..ServeConfig::default() };
     let house = House::with(serve, Limits::default()).await;
     let listen = async || {
         let request = house.request("GET", "/v1/events", &house.alice, String::new());
@@ -62,7 +62,7 @@ async fn a_principal_with_half_of_the_connections_gets_no_more_and_others_do() {
 #[tokio::test]
 async fn what_agents_leave_free_is_for_operators_and_auditors() {
     let serve =
-        ServeLimits { connections_max: 4, connections_reserved: 2, ..ServeLimits::default() };
+        ServeConfig { connections_max: 4, connections_reserved: 2, ..ServeConfig::default() };
     let house = House::with(serve, Limits::default()).await;
     let listen = async |token: &str| {
         let request = house.request("GET", "/v1/events", token, String::new());
@@ -98,7 +98,7 @@ fn unfinished(begin: String) -> (Body, tokio::sync::oneshot::Receiver<()>) {
 async fn unfinished_bodies_of_one_caller_take_its_share_of_memory_and_no_more() {
     // 8,000 bytes, of which 1,000 are for operators: an agent may have 3,500.
     let serve =
-        ServeLimits { body_bytes_max: 2000, body_memory_bytes_max: 8000, ..ServeLimits::default() };
+        ServeConfig { body_bytes_max: 2000, body_memory_bytes_max: 8000, ..ServeConfig::default() };
     let house = House::with(serve, Limits::default()).await;
     let begun = |token: &str, path: &str, begin: usize| {
         let (body, read) = unfinished("x".repeat(begin));
@@ -137,7 +137,7 @@ async fn an_agent_that_sent_and_received_too_much_in_an_hour_waits_and_operators
     let hourly = u64::try_from(exchanged).unwrap();
     // Below, at and above: the first exchange leaves something, nothing, or a debt.
     for (hourly, second) in [(hourly + 60, 200), (hourly, 200), (hourly - 60, 429)] {
-        let serve = ServeLimits { agent_bytes_per_hour_max: hourly, ..ServeLimits::default() };
+        let serve = ServeConfig { agent_bytes_per_hour_max: hourly, ..ServeConfig::default() };
         let house = House::with(serve, Limits::default()).await;
         for status in [200, second] {
             let reply = house.propose(&house.alice, &think).await;
@@ -190,7 +190,7 @@ async fn a_page_of_long_rows_ends_early_and_the_next_one_goes_on() {
 
 #[tokio::test]
 async fn failures_to_say_who_one_is_have_a_stricter_limit_and_hinder_nobody_else() {
-    let serve = ServeLimits { failed_auth_per_minute_max: 2, ..ServeLimits::default() };
+    let serve = ServeConfig { failed_auth_per_minute_max: 2, ..ServeConfig::default() };
     let house = House::with(serve, Limits::default()).await;
     for expected in [401, 401, 429, 429] {
         assert_eq!(house.get("sg_wrong", "/v1/runs").await.status, expected);

@@ -32,7 +32,7 @@ async fn every_outcome_has_its_status_and_its_headers() {
 
 #[tokio::test]
 async fn a_payload_beyond_the_gate_s_limit_is_a_recorded_refusal_and_beyond_the_body_s_an_error() {
-    let serve = ServeLimits { body_bytes_max: 2000, ..ServeLimits::default() };
+    let serve = ServeConfig { body_bytes_max: 2000, ..ServeConfig::default() };
     let limits = Limits { payload_bytes_max: 1000, ..Limits::default() };
     let house = House::with(serve, limits).await;
     for (length, status) in [(1000, 400), (1001, 400), (2000, 400), (2001, 413)] {
@@ -100,7 +100,7 @@ async fn a_caller_who_leaves_never_stops_the_step() {
 
 #[tokio::test]
 async fn patience_is_a_whole_number_and_has_an_end() {
-    let serve = ServeLimits { wait_max: Duration::from_millis(20), ..ServeLimits::default() };
+    let serve = ServeConfig { wait_max: Duration::from_millis(20), ..ServeConfig::default() };
     let house = House::with(serve, Limits::default()).await;
     for (prefer, status) in
         [("wait=3600", 202), ("wait=soon", 400), ("wait=-1", 400), ("a, b=c", 202)]

@@ -69,7 +69,7 @@ impl Accepted {
         Self {
             code: code(approval_id),
             session_id: live.session_id(),
-            turn_id: live.turn_id(),
+            turn_id: live.turn_id,
             approval_id,
             run_id: waiting.map(|waiting| waiting.run_id),
             tool_call_id: waiting.map(|waiting| waiting.tool_call_id.clone()),

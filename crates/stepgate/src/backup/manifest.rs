@@ -116,7 +116,6 @@ impl Manifest {
             .map_err(|error| super::cannot_write(&path, error))
     }
 
-    /// Reads and checks the manifest.
     pub(crate) fn read(directory: &Path) -> anyhow::Result<Self> {
         let path = directory.join(MANIFEST);
         let shown = directory.display();

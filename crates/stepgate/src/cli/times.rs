@@ -11,7 +11,6 @@ use stepgate_gateway::tokens::LIFE_S_MAX;
 pub(crate) struct Span(pub(crate) u64);
 
 impl Span {
-    /// The lifetime of a token.
     pub(super) fn token_life(text: &str) -> anyhow::Result<Self> {
         let life: Self = text.parse()?;
         ensure!((1..=LIFE_S_MAX).contains(&life.0), "a token is good for 1 s to 10 years (`10y`)");
@@ -49,7 +48,6 @@ pub(crate) enum When {
 }
 
 impl When {
-    /// The instant, at this time.
     pub(crate) fn instant(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(instant) => instant,

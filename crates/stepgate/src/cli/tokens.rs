@@ -42,7 +42,6 @@ Examples:
     },
 }
 
-/// Parses a role by its name.
 fn role() -> impl TypedValueParser<Value = Role> {
     PossibleValuesParser::new(Role::ALL.map(Role::as_str)).try_map(|name| name.parse::<Role>())
 }

@@ -24,7 +24,6 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// The gateway at a URL.
     pub(crate) fn url(url: &str, token: &str) -> anyhow::Result<Self> {
         let (rest, is_encrypted) = match url.split_once("://") {
             Some(("http", rest)) => (rest, false),

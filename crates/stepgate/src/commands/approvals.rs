@@ -15,7 +15,7 @@ use crate::client::{Client, Role, parameter};
 use crate::data_dir::DataDir;
 use crate::show::{self, Times};
 
-pub(super) async fn approvals(data: &DataDir, args: ApprovalsArgs) -> anyhow::Result<u8> {
+pub(super) async fn approvals(data: &DataDir, args: ApprovalsArgs) -> anyhow::Result<()> {
     if args.watch {
         return watch(data, &args).await;
     }
@@ -24,8 +24,7 @@ pub(super) async fn approvals(data: &DataDir, args: ApprovalsArgs) -> anyhow::Re
     if approvals.is_empty() && !data.global.json {
         show::say("no approvals")?;
     }
-    approvals.iter().try_for_each(|approval| tell(approval, &data.global))?;
-    Ok(0)
+    approvals.iter().try_for_each(|approval| tell(approval, &data.global))
 }
 
 async fn list(client: &mut Client, args: &ApprovalsArgs) -> anyhow::Result<Vec<Value>> {
@@ -56,7 +55,7 @@ async fn list(client: &mut Client, args: &ApprovalsArgs) -> anyhow::Result<Vec<V
 }
 
 /// What waits, oldest first, and then what comes.
-async fn watch(data: &DataDir, args: &ApprovalsArgs) -> anyhow::Result<u8> {
+async fn watch(data: &DataDir, args: &ApprovalsArgs) -> anyhow::Result<()> {
     // The stream is open before the list is read: nothing that is asked in between is missed.
     let mut watch = Watch::begin(data).await?;
     let mut waiting = list(&mut watch.client, args).await?;
@@ -74,7 +73,7 @@ async fn watch(data: &DataDir, args: &ApprovalsArgs) -> anyhow::Result<u8> {
         let id: ApprovalId = id.parse().context("an event names an approval without its id")?;
         tell(&watch.client.get(&format!("/v1/approvals/{id}")).await?, &data.global)?;
     }
-    Ok(0)
+    Ok(())
 }
 
 fn tell(approval: &Value, global: &Global) -> anyhow::Result<()> {

@@ -21,13 +21,13 @@ use crate::show::{self, Cell, Table};
 
 pub(super) async fn archive(data: &DataDir, command: ArchiveCommand) -> anyhow::Result<u8> {
     match command {
-        ArchiveCommand::Run { before } => run(data, before).await,
-        ArchiveCommand::List => list(data).await,
+        ArchiveCommand::Run { before } => run(data, before).await.map(|()| 0),
+        ArchiveCommand::List => list(data).await.map(|()| 0),
         ArchiveCommand::Verify { files } => verify(&files, data.global.json),
     }
 }
 
-async fn run(data: &DataDir, before: Option<When>) -> anyhow::Result<u8> {
+async fn run(data: &DataDir, before: Option<When>) -> anyhow::Result<()> {
     let before: Option<Timestamp> = before.map(|when| when.instant(RealWorld.now()));
     let question = match before {
         Some(before) => format!("archive every run that ended before {before}?"),
@@ -36,8 +36,7 @@ async fn run(data: &DataDir, before: Option<When>) -> anyhow::Result<u8> {
     let mut client = confirm::operator(data, &question).await?;
     let body = json!({ "before": before });
     let made = client.ask(Method::POST, "/v1/archives", Some(&body)).await?.json()?;
-    print_one(&made, &data.global, || told(&made))?;
-    Ok(0)
+    print_one(&made, &data.global, || told(&made))
 }
 
 fn told(made: &Value) -> String {
@@ -61,7 +60,7 @@ fn told(made: &Value) -> String {
 }
 
 /// Lists what the store names: no gateway is asked, so it works beside one.
-async fn list(data: &DataDir) -> anyhow::Result<u8> {
+async fn list(data: &DataDir) -> anyhow::Result<()> {
     let store = crate::store::read(data).await?;
     let named = select::named(&*store).await?;
     let directory = data.archives(&data.load_config()?).directory;
@@ -94,11 +93,9 @@ async fn list(data: &DataDir) -> anyhow::Result<u8> {
         }
         table
     };
-    print_list(&rows, &data.global, "no run is archived", shown)?;
-    Ok(0)
+    print_list(&rows, &data.global, "no run is archived", shown)
 }
 
-/// Verifies each file alone.
 fn verify(files: &[PathBuf], json: bool) -> anyhow::Result<u8> {
     let mut is_sound = true;
     for file in files {

@@ -12,7 +12,7 @@ use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show;
 
-pub(super) async fn attention(data: &DataDir, args: AttentionArgs) -> anyhow::Result<u8> {
+pub(super) async fn attention(data: &DataDir, args: AttentionArgs) -> anyhow::Result<()> {
     if args.watch {
         return watch(data, &args).await;
     }
@@ -28,8 +28,7 @@ pub(super) async fn attention(data: &DataDir, args: AttentionArgs) -> anyhow::Re
             Client::of(data, Role::Auditor).await?
         }
     };
-    tell(&asked(&mut client, &args).await?, &args, &data.global)?;
-    Ok(0)
+    tell(&asked(&mut client, &args).await?, &args, &data.global)
 }
 
 /// What needs a person for the reason that is asked for.
@@ -41,7 +40,7 @@ async fn asked(client: &mut Client, args: &AttentionArgs) -> anyhow::Result<Atte
 }
 
 /// What needs a person now, and then what comes to need one.
-async fn watch(data: &DataDir, args: &AttentionArgs) -> anyhow::Result<u8> {
+async fn watch(data: &DataDir, args: &AttentionArgs) -> anyhow::Result<()> {
     const TYPES: [EventType; 3] =
         [EventType::ApprovalRequested, EventType::RunNeedsPerson, EventType::PartNeedsPerson];
     let mut watch = Watch::begin(data).await?;
@@ -56,7 +55,7 @@ async fn watch(data: &DataDir, args: &AttentionArgs) -> anyhow::Result<u8> {
         new.try_for_each(|need| one(need, &data.global))?;
         told = attention;
         if watch.next_of(&TYPES).await?.is_none() {
-            return Ok(0);
+            return Ok(());
         }
     }
 }

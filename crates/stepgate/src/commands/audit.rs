@@ -24,7 +24,6 @@ pub(super) async fn audit(data: &DataDir, command: AuditCommand) -> anyhow::Resu
     }
 }
 
-/// Where the archives are.
 fn archives(data: &DataDir, positions: &Positions) -> anyhow::Result<ArchiveSettings> {
     let mut archives = data.archives(&data.load_config()?);
     if let Some(directory) = &positions.archives {

@@ -30,7 +30,7 @@ use crate::show;
 const NOT_VERIFIED: &str = "the copy does not verify, so there is no backup: `stepgate verify` tells whether the store does; \
      --no-verify keeps a copy of it as it is, as evidence: `stepgate restore` refuses it";
 
-pub(super) async fn backup(data: &DataDir, args: BackupArgs) -> anyhow::Result<u8> {
+pub(super) async fn backup(data: &DataDir, args: BackupArgs) -> anyhow::Result<()> {
     let config = data.load_config()?;
     let copied = [data.sandbox(), data.policies(&config)];
     let target = Target::begin(&args.directory, &copied)?;
@@ -74,8 +74,7 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs) -> anyhow::Result<u
     };
     manifest.write(&target.at(""))?;
     let path = target.finish()?;
-    tell(&path, &manifest, Digest::of_bytes(text.as_bytes()), entries, data.global.json)?;
-    Ok(0)
+    tell(&path, &manifest, Digest::of_bytes(text.as_bytes()), entries, data.global.json)
 }
 
 /// Copies a consistent snapshot of the store, from either engine.

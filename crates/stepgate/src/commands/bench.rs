@@ -64,7 +64,7 @@ fn percent(part: f64) -> String {
     format!("{:.0} %", part * 100.0)
 }
 
-pub(super) async fn bench(data: &DataDir, args: BenchArgs) -> anyhow::Result<u8> {
+pub(super) async fn bench(data: &DataDir, args: BenchArgs) -> anyhow::Result<()> {
     // Digits that are cut off would make another number.
     let mut table = Table::new(COLUMNS.map(|(head, _)| head)).uncut();
     for name in &args.actions {
@@ -92,10 +92,7 @@ pub(super) async fn bench(data: &DataDir, args: BenchArgs) -> anyhow::Result<u8>
             }
         }
     }
-    if !data.global.json {
-        show::say(table)?;
-    }
-    Ok(0)
+    if data.global.json { Ok(()) } else { show::say(table) }
 }
 
 /// A bar that counts the steps of the gate, of the roofline and of the append-only file, if standard error is a terminal.

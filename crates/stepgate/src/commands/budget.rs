@@ -10,7 +10,7 @@ use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show::{self, Times};
 
-pub(super) async fn budget(data: &DataDir, name: Option<BudgetName>) -> anyhow::Result<u8> {
+pub(super) async fn budget(data: &DataDir, name: Option<BudgetName>) -> anyhow::Result<()> {
     let mut client = Client::of(data, Role::Auditor).await?;
     let query = name.as_ref().map(|name| format!("?budget={name}")).unwrap_or_default();
     let reply = client.get(&format!("/v1/budgets{query}")).await?;
@@ -21,8 +21,7 @@ pub(super) async fn budget(data: &DataDir, name: Option<BudgetName>) -> anyhow::
     let times = times(&data.global);
     let blocks = || budgets.iter().map(|it| block(it, times)).collect::<Vec<_>>().join("\n");
     let none = "there is no budget; `budgets.toml` beside the policies has them";
-    print_list(budgets, &data.global, none, blocks)?;
-    Ok(0)
+    print_list(budgets, &data.global, none, blocks)
 }
 
 /// A budget in one line, and a line for each account.

@@ -10,14 +10,12 @@ use stepgate_core::json::{Value, canonical};
 use crate::cli::CanonArgs;
 use crate::show;
 
-pub(super) fn canon(args: &CanonArgs) -> anyhow::Result<u8> {
-    show::plain(canonical_input(args)?)?;
-    Ok(0)
+pub(super) fn canon(args: &CanonArgs) -> anyhow::Result<()> {
+    show::plain(canonical_input(args)?)
 }
 
-pub(super) fn digest(args: &CanonArgs) -> anyhow::Result<u8> {
-    show::plain(Digest::of_bytes(canonical_input(args)?.as_bytes()))?;
-    Ok(0)
+pub(super) fn digest(args: &CanonArgs) -> anyhow::Result<()> {
+    show::plain(Digest::of_bytes(canonical_input(args)?.as_bytes()))
 }
 
 fn canonical_input(args: &CanonArgs) -> anyhow::Result<String> {

@@ -17,17 +17,16 @@ use crate::show::{self, Times};
 /// Most runs that are shown by their ids.
 const SHOWN_MAX: usize = 20;
 
-pub(super) async fn erasable(data: &DataDir, command: ErasableCommand) -> anyhow::Result<u8> {
+pub(super) async fn erasable(data: &DataDir, command: ErasableCommand) -> anyhow::Result<()> {
     match command {
-        ErasableCommand::Show(one) => show_one(data, &one).await?,
+        ErasableCommand::Show(one) => show_one(data, &one).await,
         ErasableCommand::Find(what) => {
             let mut client = Client::of(data, Role::Operator).await?;
             let (_, found) = found(&mut client, &what).await?;
-            print_one(&found, &data.global, || told(&found, "can be erased"))?;
+            print_one(&found, &data.global, || told(&found, "can be erased"))
         }
-        ErasableCommand::Erase(args) => erase(data, args).await?,
+        ErasableCommand::Erase(args) => erase(data, args).await,
     }
-    Ok(0)
 }
 
 async fn show_one(data: &DataDir, one: &OneRun) -> anyhow::Result<()> {
@@ -104,7 +103,6 @@ fn containing_text(text: &str) -> anyhow::Result<String> {
     Ok(read.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// The runs, and which keep their arguments.
 fn told(found: &Value, what: &str) -> String {
     let list = |name: &str| found.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
     let runs = list("runs");

@@ -7,7 +7,7 @@ use super::watch::Watch;
 use crate::data_dir::DataDir;
 use crate::show::{self, DIM};
 
-pub(super) async fn follow(data: &DataDir) -> anyhow::Result<u8> {
+pub(super) async fn follow(data: &DataDir) -> anyhow::Result<()> {
     let mut watch = Watch::begin(data).await?;
     while let Some(event) = watch.next().await? {
         if data.global.json {
@@ -21,7 +21,7 @@ pub(super) async fn follow(data: &DataDir) -> anyhow::Result<u8> {
             tell(&event)?;
         }
     }
-    Ok(0)
+    Ok(())
 }
 
 fn tell(event: &Received) -> anyhow::Result<()> {

@@ -45,14 +45,14 @@ impl Gateway {
             shadow.tell();
         }
         let service = held.service().await?;
-        let limits = held.config.serve_limits();
+        let serve = held.config.serve.clone();
         let listeners = Listeners::open(endpoint, &data.socket()).await?;
         let address = listeners.address()?.map(|address| address.to_string());
         let scheme = endpoint.map_or(Scheme::Http, Endpoint::scheme);
-        let public_url = held.config.serve.public_url(&address.unwrap_or_default(), scheme)?;
+        let public_url = serve.public_url(&address.unwrap_or_default(), scheme)?;
         let mcp = held.config.mcp_settings(endpoint.is_some());
-        let door = Door::new(&service, mcp, limits.body_bytes_max, &public_url);
-        let app = App::new(service.clone(), limits, public_url, log, door.routes());
+        let door = Door::new(&service, mcp, serve.body_bytes_max, &public_url);
+        let app = App::new(service.clone(), serve, public_url, log, door.routes());
         // A collector that cannot be is refused before anything is served.
         if let Some(settings) = settings::collector(data, &held.config)? {
             otlp::check(&settings).map_err(anyhow::Error::msg).context("[otlp] is not valid")?;
@@ -61,7 +61,7 @@ impl Gateway {
         if let Some(settings) = settings::agent(data, &held.config)? {
             let _ = app.agent.set(Conversations::open(settings, &service)?);
         }
-        let pages = endpoint.map(|_| app.public_url().to_string());
+        let pages = endpoint.map(|_| app.public_url.to_string());
         let receivers = settings::receivers(data, &held.config, pages)?;
         let streams = settings::streams(data, &held.config)?;
         door.take_up(&held.recovered.finished).await?;

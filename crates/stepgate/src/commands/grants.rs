@@ -30,17 +30,16 @@ const GRANTS: Standing = Standing {
     block,
 };
 
-pub(super) async fn grants(data: &DataDir, args: GrantsArgs) -> anyhow::Result<u8> {
+pub(super) async fn grants(data: &DataDir, args: GrantsArgs) -> anyhow::Result<()> {
     match args.command {
-        None => GRANTS.print(data, args.all).await?,
-        Some(GrantsCommand::Create(args)) => create(data, &args).await?,
+        None => GRANTS.print(data, args.all).await,
+        Some(GrantsCommand::Create(args)) => create(data, &args).await,
         Some(GrantsCommand::Revoke { id }) => {
             let (mut client, id) = GRANTS.agreed(data, &id, "revoke it?").await?;
             client.ask(Method::DELETE, &format!("/v1/grants/{id}"), None).await?.succeeded()?;
-            show::say(format!("revoked {id}"))?;
+            show::say(format!("revoked {id}"))
         }
     }
-    Ok(0)
 }
 
 fn block(grant: &Value, times: Times) -> String {

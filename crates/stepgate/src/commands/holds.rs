@@ -25,13 +25,12 @@ const HOLDS: Standing = Standing {
     block,
 };
 
-pub(super) async fn hold(data: &DataDir, command: HoldCommand) -> anyhow::Result<u8> {
+pub(super) async fn hold(data: &DataDir, command: HoldCommand) -> anyhow::Result<()> {
     match command {
-        HoldCommand::Add(args) => add(data, args).await?,
-        HoldCommand::Lift { id } => HOLDS.lift(data, &id).await?,
-        HoldCommand::List { all } => HOLDS.print(data, all).await?,
+        HoldCommand::Add(args) => add(data, args).await,
+        HoldCommand::Lift { id } => HOLDS.lift(data, &id).await,
+        HoldCommand::List { all } => HOLDS.print(data, all).await,
     }
-    Ok(0)
 }
 
 async fn add(data: &DataDir, args: AddHoldArgs) -> anyhow::Result<()> {

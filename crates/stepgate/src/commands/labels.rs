@@ -11,15 +11,14 @@ use crate::client::{Client, Role, encoded};
 use crate::data_dir::DataDir;
 use crate::show;
 
-pub(super) async fn labels(data: &DataDir, args: LabelsArgs) -> anyhow::Result<u8> {
+pub(super) async fn labels(data: &DataDir, args: LabelsArgs) -> anyhow::Result<()> {
     let (query, shown) = carrier(&args.of)?;
     match args.command {
-        None => list(data, &query, &shown).await?,
+        None => list(data, &query, &shown).await,
         Some(LabelsCommand::Remove { label, note }) => {
-            remove(data, &query, &shown, &label, note).await?;
+            remove(data, &query, &shown, &label, note).await
         }
     }
-    Ok(0)
 }
 
 /// What the labels are of: as a query, and in words.

@@ -7,10 +7,9 @@ use clap::CommandFactory;
 
 use crate::cli::Cli;
 
-pub(super) fn man(directory: &Path) -> anyhow::Result<u8> {
+pub(super) fn man(directory: &Path) -> anyhow::Result<()> {
     let written = clap_mangen::generate_to(Cli::command(), directory);
-    written.with_context(|| format!("cannot write manual pages into `{}`", directory.display()))?;
-    Ok(0)
+    written.with_context(|| format!("cannot write manual pages into `{}`", directory.display()))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::data_dir::DataDir;
 /// How often to check whether this process must take over the directory.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
-pub(super) async fn mcp(data: &DataDir) -> anyhow::Result<u8> {
+pub(super) async fn mcp(data: &DataDir) -> anyhow::Result<()> {
     let (stop, stopped) = watch::channel(false);
     let (line, mut keeper) = match client::remote(&data.global)? {
         Some(target) => (Line::of_agent(target), None),
@@ -45,7 +45,7 @@ pub(super) async fn mcp(data: &DataDir) -> anyhow::Result<u8> {
         // A thread may still block on standard input.
         std::process::exit(0);
     }
-    carried.map(|()| 0)
+    carried
 }
 
 /// Makes sure that a process serves the directory: the one that holds it already, or this one. Several clients may

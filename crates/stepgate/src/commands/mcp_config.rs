@@ -19,12 +19,11 @@ const SERVER: &str = "stepgate";
 const TOKEN_VARIABLE: &str = "STEPGATE_TOKEN";
 
 /// Prints the configuration to standard output, and what to do with it to standard error.
-pub(super) fn config(data: &DataDir, client: Client, stdio: bool) -> anyhow::Result<u8> {
+pub(super) fn config(data: &DataDir, client: Client, stdio: bool) -> anyhow::Result<()> {
     let way = if client.speaks_http() && !stdio { over_http(data)? } else { as_program(data)? };
     let snippet = client.snippet(&way);
     snippet.advice.into_iter().for_each(show::note);
-    show::plain(snippet.text)?;
-    Ok(0)
+    show::plain(snippet.text)
 }
 
 /// For the gateway at `--url`, or the one of this data directory.
@@ -86,7 +85,6 @@ struct Snippet {
 }
 
 impl Client {
-    /// Whether this client supports HTTP with a token.
     fn speaks_http(self) -> bool {
         match self {
             Self::ClaudeDesktop => false,

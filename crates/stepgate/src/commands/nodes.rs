@@ -8,12 +8,11 @@ use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table, Times};
 use crate::store;
 
-pub(super) async fn nodes(data: &DataDir) -> anyhow::Result<u8> {
+pub(super) async fn nodes(data: &DataDir) -> anyhow::Result<()> {
     let store = store::read(data).await?;
     let (nodes, unreached) = (store.nodes().await?, store.unreached().await?);
     if data.global.json {
-        print_json(&nodes, &unreached)?;
-        return Ok(0);
+        return print_json(&nodes, &unreached);
     }
     if nodes.is_empty() {
         show::say("no node has the store open; one in a data directory has no others")?;
@@ -24,7 +23,7 @@ pub(super) async fn nodes(data: &DataDir) -> anyhow::Result<u8> {
         show::say("\nthese runs wait for an executor that no living node reaches:\n")?;
         show::say(unreached_table(&unreached, times(&data.global)))?;
     }
-    Ok(0)
+    Ok(())
 }
 
 /// One line per node, and one per executor that runs wait for.

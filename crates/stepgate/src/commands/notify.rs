@@ -24,7 +24,7 @@ pub(super) async fn notify(data: &DataDir, command: NotifyCommand) -> anyhow::Re
     }
     match command {
         NotifyCommand::Test { name } => test(settings, name.as_deref(), data.global.json).await,
-        NotifyCommand::List => list(data, &config, settings).await,
+        NotifyCommand::List => list(data, &config, settings).await.map(|()| 0),
     }
 }
 
@@ -60,13 +60,12 @@ async fn test(settings: NotifySettings, name: Option<&str>, json: bool) -> anyho
     Ok(if results.iter().all(|(_, result)| result.is_ok()) { 0 } else { FAULT })
 }
 
-async fn list(data: &DataDir, config: &Config, settings: NotifySettings) -> anyhow::Result<u8> {
+async fn list(data: &DataDir, config: &Config, settings: NotifySettings) -> anyhow::Result<()> {
     let receivers = settings.receivers.into_iter().zip(&config.notify);
     let receivers = receivers.map(|(receiver, configured)| {
         let ((name, kind), events) = (configured.shown(), receiver.events);
         let events = (!events.is_empty()).then_some(events);
         Follower { name, kind, cursor: notify::cursor_of(name), events }
     });
-    cursors::list(data, receivers.collect()).await?;
-    Ok(0)
+    cursors::list(data, receivers.collect()).await
 }

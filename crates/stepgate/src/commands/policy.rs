@@ -30,16 +30,16 @@ use crate::start;
 pub(super) async fn policy(data: &DataDir, command: PolicyCommand) -> anyhow::Result<u8> {
     match command {
         PolicyCommand::Init { directory, suggestions } => {
-            init::init(data, directory, suggestions).await
+            init::init(data, directory, suggestions).await.map(|()| 0)
         }
         PolicyCommand::Check { directory } => check(data, directory.as_deref()).await,
-        PolicyCommand::Explain(args) => explain(data, &args).await,
+        PolicyCommand::Explain(args) => explain(data, &args).await.map(|()| 0),
         PolicyCommand::Prove(command) => prove::prove(data, command).await,
         PolicyCommand::Diff(args) => diff::diff(data, args).await,
         PolicyCommand::Replay { directory, limit, fail_on_change } => {
             replay::replay(data, &directory, limit, fail_on_change).await
         }
-        PolicyCommand::Shadow { all, limit } => shadow::shadow(data, all, limit).await,
+        PolicyCommand::Shadow { all, limit } => shadow::shadow(data, all, limit).await.map(|()| 0),
     }
 }
 
@@ -139,7 +139,7 @@ fn shape(tool: &Value) -> Option<ToolShape> {
     })
 }
 
-async fn explain(data: &DataDir, args: &ExplainArgs) -> anyhow::Result<u8> {
+async fn explain(data: &DataDir, args: &ExplainArgs) -> anyhow::Result<()> {
     let tool = &args.tool;
     let arguments = match &args.args {
         Some(json) => serde_json::from_str::<Value>(json).context("--args is not JSON")?,
@@ -168,8 +168,7 @@ async fn explain(data: &DataDir, args: &ExplainArgs) -> anyhow::Result<u8> {
             "nothing can be decided on `{tool}` like this; `stepgate tools` lists what there is"
         )
     })?;
-    print_one(&reply, &data.global, || explained(&reply))?;
-    Ok(0)
+    print_one(&reply, &data.global, || explained(&reply))
 }
 
 fn explained(reply: &Value) -> String {

@@ -7,12 +7,11 @@ use super::print_one;
 use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 
-pub(super) async fn ready(data: &DataDir) -> anyhow::Result<u8> {
+pub(super) async fn ready(data: &DataDir) -> anyhow::Result<()> {
     let Some(mut client) = Client::elsewhere(data, Role::Auditor).await? else {
         bail!("no gateway serves `{}`", data.root().display());
     };
     let reply = client.ask(Method::GET, "/readyz", None).await?;
     let answer = reply.json().context("the gateway is not ready")?;
-    print_one(&answer, &data.global, || "ready")?;
-    Ok(0)
+    print_one(&answer, &data.global, || "ready")
 }

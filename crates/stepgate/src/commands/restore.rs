@@ -28,7 +28,7 @@ const CONFIG_ASIDE: &str = "stepgate.toml.restored";
 const NAMES_FILES: [&str; 5] =
     ["file", "key_file", "payload_key_file", "tls_certificate", "tls_key"];
 
-pub(super) async fn restore(data: &DataDir, args: RestoreArgs) -> anyhow::Result<u8> {
+pub(super) async fn restore(data: &DataDir, args: RestoreArgs) -> anyhow::Result<()> {
     let backup = Backup::open(&args.directory)?;
     let heads = backup.heads()?;
     let config = data.load_config()?;
@@ -67,7 +67,7 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs) -> anyhow::Result
         notes.extend(missing_files(data));
     }
     notes.into_iter().for_each(show::note);
-    Ok(0)
+    Ok(())
 }
 
 enum Filled {

@@ -28,7 +28,7 @@ pub(super) async fn runs(data: &DataDir, args: RunsArgs) -> anyhow::Result<u8> {
     let is_remote = data.global.url.is_some();
     match args.command {
         Some(RunsCommand::Resolve(args)) => return resolve(data, &args).await,
-        None if args.list.follow => return follow::follow(data).await,
+        None if args.list.follow => follow::follow(data).await?,
         None if is_remote => list_from_gateway(data, &args.list).await?,
         None => list_from_store(data, args.list).await?,
         Some(RunsCommand::Show(one)) if is_remote => from_gateway(data, &one, "").await?,

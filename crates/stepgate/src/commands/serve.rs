@@ -21,7 +21,7 @@ use crate::data_dir::DataDir;
 use crate::show::{self, GOOD};
 use supervisor::State;
 
-pub(super) async fn serve(data: &DataDir, args: ServeArgs) -> anyhow::Result<u8> {
+pub(super) async fn serve(data: &DataDir, args: ServeArgs) -> anyhow::Result<()> {
     let log = if args.quiet { AccessLog::Silent } else { AccessLog::Lines };
     let mut data = data.clone();
     data.secrets.extend(args.tls_key.clone());
@@ -42,7 +42,7 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs) -> anyhow::Result<u8>
     } else {
         // A certificate is valid for a name, most likely the public one.
         let asked = match endpoint.tls {
-            Some(_) => gateway.app.public_url().to_string(),
+            Some(_) => gateway.app.public_url.to_string(),
             None => url.clone(),
         };
         greet(&url, &asked, data.root(), &operator, &agent)?;
@@ -60,7 +60,7 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs) -> anyhow::Result<u8>
             std::process::exit(i32::from(super::FAULT));
         });
     };
-    gateway.run(stop).await.map(|()| 0)
+    gateway.run(stop).await
 }
 
 /// Address and certificate, from the flags or else from the configuration.

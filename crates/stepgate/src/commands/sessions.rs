@@ -18,14 +18,14 @@ use crate::show::{self, Cell, Table};
 /// Longest part of a request that the question repeats.
 const TEXT_CHARS_SHOWN: usize = 200;
 
-pub(super) async fn sessions(data: &DataDir, args: SessionsArgs) -> anyhow::Result<u8> {
+pub(super) async fn sessions(data: &DataDir, args: SessionsArgs) -> anyhow::Result<()> {
     match &args.command {
         None => list(data, &args).await,
         Some(SessionsCommand::Request { session, text }) => tell(data, session, text).await,
     }
 }
 
-async fn tell(data: &DataDir, session: &Named<SessionId>, text: &str) -> anyhow::Result<u8> {
+async fn tell(data: &DataDir, session: &Named<SessionId>, text: &str) -> anyhow::Result<()> {
     let text = match text {
         "-" => {
             let mut input = String::new();
@@ -46,11 +46,10 @@ async fn tell(data: &DataDir, session: &Named<SessionId>, text: &str) -> anyhow:
     let (mut client, session_id) = confirm::operator_about(data, asked, find, question).await?;
     let path = format!("/v1/sessions/{session_id}/requests");
     client.ask(Method::POST, &path, Some(&json!({ "text": text }))).await?.succeeded()?;
-    show::say(format!("recorded as the request of the session {session_id}"))?;
-    Ok(0)
+    show::say(format!("recorded as the request of the session {session_id}"))
 }
 
-async fn list(data: &DataDir, args: &SessionsArgs) -> anyhow::Result<u8> {
+async fn list(data: &DataDir, args: &SessionsArgs) -> anyhow::Result<()> {
     let mut client = Client::of(data, Role::Auditor).await?;
     let filter = parameter("principal", args.principal.as_ref());
     let sessions = client.list("sessions", &filter, None, args.limit).await?;
@@ -64,6 +63,5 @@ async fn list(data: &DataDir, args: &SessionsArgs) -> anyhow::Result<u8> {
         [id, opened, principal, kind, Cell::plain(steps)]
     };
     let table = || Table::of(header, sessions.iter().map(row));
-    print_list(&sessions, &data.global, "no sessions", table)?;
-    Ok(0)
+    print_list(&sessions, &data.global, "no sessions", table)
 }

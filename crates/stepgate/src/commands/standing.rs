@@ -79,7 +79,6 @@ impl Standing {
     }
 }
 
-/// Whether an order was not lifted.
 pub(super) fn is_in_force(order: &Value) -> bool {
     order.get("in_force").and_then(Value::as_bool).unwrap_or(true)
 }

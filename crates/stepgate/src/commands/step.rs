@@ -42,7 +42,7 @@ pub(super) async fn step(data: &DataDir, args: StepArgs) -> anyhow::Result<u8> {
 /// longer one is cut here at that limit, and the gate still refuses it as too long.
 fn sent_bytes_max(data: &DataDir) -> anyhow::Result<usize> {
     let config = data.load_config()?;
-    let most = usize::try_from(config.serve_limits().body_bytes_max)?;
+    let most = usize::try_from(config.serve.body_bytes_max)?;
     let is_too_long = most > config.limits().payload_bytes_max;
     Ok(if is_too_long { most } else { most.saturating_add(1) })
 }

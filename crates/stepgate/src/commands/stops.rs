@@ -2,18 +2,17 @@
 
 use axum::http::Method;
 use serde_json::{Value, json};
-use stepgate_core::ids::ArtifactId;
 use stepgate_core::stop::StopTarget;
 
 use super::find::{self, Kind};
 use super::standing::{Standing, is_in_force, order};
 use super::{number, print_one, rows, text, times};
-use crate::cli::{Named, StopArgs, StopWhat};
+use crate::cli::{StopArgs, StopWhat};
 use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show::{self, Times};
 
-const STOPS: Standing = Standing {
+pub(super) const STOPS: Standing = Standing {
     kind: Kind {
         name: "stop",
         listed_by: "stepgate stops --all",
@@ -26,7 +25,7 @@ const STOPS: Standing = Standing {
 };
 
 /// Stops, without a question: in an emergency every second counts, and a stop is easily lifted.
-pub(super) async fn stop(data: &DataDir, args: StopArgs) -> anyhow::Result<u8> {
+pub(super) async fn stop(data: &DataDir, args: StopArgs) -> anyhow::Result<()> {
     let mut client = Client::before_recovery(data, Role::Operator).await?;
     let target = target(&mut client, args.what).await?;
     let body = json!({ "target": target, "note": args.note });
@@ -34,8 +33,7 @@ pub(super) async fn stop(data: &DataDir, args: StopArgs) -> anyhow::Result<u8> {
     if let Some(warning) = made.get("warning").and_then(Value::as_str) {
         show::note(format!("warning: {}", show::printable(warning)));
     }
-    print_one(&made, &data.global, || report(&made, times(&data.global)))?;
-    Ok(0)
+    print_one(&made, &data.global, || report(&made, times(&data.global)))
 }
 
 async fn target(client: &mut Client, what: StopWhat) -> anyhow::Result<StopTarget> {
@@ -75,14 +73,4 @@ fn report(made: &Value, times: Times) -> String {
 fn block(stop: &Value, times: Times) -> String {
     let unknown = "something that this version does not know";
     order::<StopTarget>(stop, "stop_id", "stopped", unknown, times)
-}
-
-pub(super) async fn stops(data: &DataDir, all: bool) -> anyhow::Result<u8> {
-    STOPS.print(data, all).await?;
-    Ok(0)
-}
-
-pub(super) async fn lift(data: &DataDir, id: &Named<ArtifactId>) -> anyhow::Result<u8> {
-    STOPS.lift(data, id).await?;
-    Ok(0)
 }

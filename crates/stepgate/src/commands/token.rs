@@ -22,7 +22,7 @@ const TOKEN: Kind = Kind {
     members: &["token_id", "created_at", "principal_id", "role"],
 };
 
-pub(super) async fn token(data: &DataDir, command: TokenCommand) -> anyhow::Result<u8> {
+pub(super) async fn token(data: &DataDir, command: TokenCommand) -> anyhow::Result<()> {
     match command {
         TokenCommand::Create { name, role, expires_in } => {
             let life = match expires_in {
@@ -37,19 +37,17 @@ pub(super) async fn token(data: &DataDir, command: TokenCommand) -> anyhow::Resu
             }
             let made = client.ask(Method::POST, "/v1/tokens", Some(&body)).await?.json()?;
             if data.global.json {
-                show::json(&made)?;
-            } else {
-                show::note(format!("token {}; it is shown this once", text(&made, "token_id")));
-                show::plain(text(&made, "token"))?;
+                return show::json(&made);
             }
+            show::note(format!("token {}; it is shown this once", text(&made, "token_id")));
+            show::plain(text(&made, "token"))
         }
         TokenCommand::List => {
             let mut client = Client::of(data, Role::Auditor).await?;
-            list(&tokens(&mut client).await?, &data.global)?;
+            list(&tokens(&mut client).await?, &data.global)
         }
-        TokenCommand::Revoke { id } => revoke(data, &id).await?,
+        TokenCommand::Revoke { id } => revoke(data, &id).await,
     }
-    Ok(0)
 }
 
 async fn tokens(client: &mut Client) -> anyhow::Result<Vec<Value>> {

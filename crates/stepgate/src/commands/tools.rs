@@ -16,19 +16,19 @@ use crate::show::{self, Cell, DIM, ERROR, Table};
 /// Characters of a definition's digest that are shown, and that are enough to name it.
 const DEFINITION_CHARS: usize = 12;
 
-pub(super) async fn tools(data: &DataDir, command: Option<ToolsCommand>) -> anyhow::Result<u8> {
+pub(super) async fn tools(data: &DataDir, command: Option<ToolsCommand>) -> anyhow::Result<()> {
     match command {
         None => {
             let mut client = Client::of(data, Role::Auditor).await?;
-            list(&client.get("/v1/tools").await?, data.global.json)?;
+            list(&client.get("/v1/tools").await?, data.global.json)
         }
         Some(ToolsCommand::Diff { name }) => {
             let mut client = Client::of(data, Role::Auditor).await?;
             let compared = client.ask(Method::GET, &path_of(&name), None).await?;
             let compared = compared.json().with_context(|| format!("there is no tool `{name}`"))?;
             match data.global.json {
-                true => show::json(&compared)?,
-                false => tell_diff(&name, &compared)?,
+                true => show::json(&compared),
+                false => tell_diff(&name, &compared),
             }
         }
         Some(ToolsCommand::Accept { names, definition }) => {
@@ -49,9 +49,9 @@ pub(super) async fn tools(data: &DataDir, command: Option<ToolsCommand>) -> anyh
                 let words = || format!("accepted {name}, definition {}", digest.unwrap_or("-"));
                 print_one(&accepted, &data.global, words)?;
             }
+            Ok(())
         }
     }
-    Ok(0)
 }
 
 pub(super) fn path_of(name: &ToolName) -> String {
@@ -115,7 +115,11 @@ fn list(reply: &Value, json: bool) -> anyhow::Result<()> {
     for off in off {
         show::say(format!("{ERROR}off{ERROR:#}  {}", text(off, "message")))?;
     }
-    for server in servers.iter().filter(|server| has_unaccepted_instructions(server)) {
+    let is_unaccepted = |server: &&Value| {
+        server.get("instructions").is_some_and(Value::is_string)
+            && server.get("instructions_accepted") == Some(&Value::Bool(false))
+    };
+    for server in servers.iter().filter(is_unaccepted) {
         let name = text(server, "name");
         show::say(format!(
             "{DIM}note{DIM:#} the instructions of `{name}` are not accepted, and not told to MCP clients: \
@@ -127,11 +131,6 @@ fn list(reply: &Value, json: bool) -> anyhow::Result<()> {
         show::say(format!("{DIM}off{DIM:#}  the configuration turns `{name}` off"))?;
     }
     Ok(())
-}
-
-fn has_unaccepted_instructions(server: &Value) -> bool {
-    let is_there = server.get("instructions").is_some_and(Value::is_string);
-    is_there && server.get("instructions_accepted") == Some(&Value::Bool(false))
 }
 
 fn table(tools: &[Value]) -> Table<6> {

@@ -32,7 +32,7 @@ use view::{Act, View};
 const EVERY: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-pub(super) async fn top(data: &DataDir) -> anyhow::Result<u8> {
+pub(super) async fn top(data: &DataDir) -> anyhow::Result<()> {
     let reader = Client::serving(data, Role::Auditor).await?;
     let operator = Client::serving(data, Role::Operator).await?;
     let mut signals = Signals::listen()?;
@@ -47,12 +47,12 @@ pub(super) async fn top(data: &DataDir) -> anyhow::Result<u8> {
         tokio::select! {
             keys = screen.keys.recv() => {
                 // The terminal is gone.
-                let Some(keys) = keys else { return Ok(0) };
+                let Some(keys) = keys else { return Ok(()) };
                 for key in keys {
                     let act = top.view.key(key, rows);
                     match top.act(act).await {
                         Next::Go => {}
-                        Next::Leave => return Ok(0),
+                        Next::Leave => return Ok(()),
                         Next::Forget => {
                             refresh.notify_one();
                             // Keys that were pressed before the question was drawn do not answer it.
@@ -63,7 +63,7 @@ pub(super) async fn top(data: &DataDir) -> anyhow::Result<u8> {
                 }
             }
             Some(snapshot) = told.recv() => top.take(snapshot),
-            is_over = signals.next() => if is_over { return Ok(0) },
+            is_over = signals.next() => if is_over { return Ok(()) },
         }
     }
 }

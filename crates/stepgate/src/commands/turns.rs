@@ -8,7 +8,7 @@ use crate::client::{Client, Role, parameter};
 use crate::data_dir::DataDir;
 use crate::show::{Cell, Table};
 
-pub(super) async fn turns(data: &DataDir, args: &TurnsArgs) -> anyhow::Result<u8> {
+pub(super) async fn turns(data: &DataDir, args: &TurnsArgs) -> anyhow::Result<()> {
     let mut client = Client::of(data, Role::Auditor).await?;
     let session = find::session(&mut client, args.session.as_ref()).await?;
     let session = parameter("session", session.as_ref());
@@ -21,6 +21,5 @@ pub(super) async fn turns(data: &DataDir, args: &TurnsArgs) -> anyhow::Result<u8
         [id, Cell::plain(past(times, turn, "ts")), session, what]
     };
     let table = || Table::of(["TURN", "OPENED", "SESSION", "WHAT"], turns.iter().map(row));
-    print_list(&turns, &data.global, "no turns", table)?;
-    Ok(0)
+    print_list(&turns, &data.global, "no turns", table)
 }

@@ -30,13 +30,13 @@ pub(crate) struct AuditConfig {
     kind: KindConfig,
     /// How an event is written; `json` otherwise.
     #[serde(default)]
-    format: Option<FormatConfig>,
+    format: Option<Format>,
     /// The events that are sent; all otherwise.
     #[serde(default)]
     events: Vec<EventType>,
     /// Where a stream of a new name begins; `start` otherwise.
     #[serde(default)]
-    begin: Option<BeginConfig>,
+    begin: Option<Beginning>,
     /// Its address, for `webhook` and `otlp`; with `otlp` the whole one, such as `https://otel.example/v1/logs`.
     #[serde(default)]
     url: Option<String>,
@@ -90,26 +90,6 @@ enum KindConfig {
     File,
 }
 
-/// How an event is written.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-enum FormatConfig {
-    /// As `GET /v1/events` has it.
-    Json,
-    /// In the Open Cybersecurity Schema Framework.
-    Ocsf,
-}
-
-/// Where a new stream begins.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-enum BeginConfig {
-    /// With the first event that there is.
-    Start,
-    /// With what happens from then on.
-    Now,
-}
-
 impl KindConfig {
     fn as_str(self) -> &'static str {
         match self {
@@ -144,13 +124,11 @@ pub(crate) fn private_files(streams: &[AuditConfig], base: &Path) -> Vec<PathBuf
     own.chain(secret_files(streams, base)).collect()
 }
 
-/// The files with secrets.
 pub(crate) fn secret_files(streams: &[AuditConfig], base: &Path) -> Vec<PathBuf> {
     let sources = streams.iter().flat_map(|it| [&it.secret_url, &it.secret, &it.authorization]);
     sources.flatten().filter_map(|source| source.file(base)).collect()
 }
 
-/// The settings of every stream.
 pub(crate) fn settings(
     streams: &[AuditConfig],
     beside: Beside<'_>,
@@ -198,15 +176,9 @@ impl AuditConfig {
         Ok(StreamSettings {
             name: self.name.clone(),
             receiver: self.receiver(beside)?,
-            format: match self.format {
-                None | Some(FormatConfig::Json) => Format::Json,
-                Some(FormatConfig::Ocsf) => Format::Ocsf,
-            },
+            format: self.format.unwrap_or_default(),
             events: self.events.clone(),
-            beginning: match self.begin {
-                None | Some(BeginConfig::Start) => Beginning::Start,
-                Some(BeginConfig::Now) => Beginning::Now,
-            },
+            beginning: self.begin.unwrap_or_default(),
             timeout: Duration::from_millis(self.timeout_ms.unwrap_or(TIMEOUT_MS)),
         })
     }

@@ -51,7 +51,7 @@ pub(crate) struct NotifyConfig {
     port: Option<u16>,
     /// How the connection to the mail server is encrypted; `tls` otherwise.
     #[serde(default)]
-    encryption: Option<EncryptionConfig>,
+    encryption: Option<Encryption>,
     /// The user at the mail server, with `password`.
     #[serde(default)]
     username: Option<String>,
@@ -93,18 +93,6 @@ enum KindConfig {
     Ntfy,
     /// Mail over SMTP.
     Mail,
-}
-
-/// How the connection to a mail server is encrypted.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-enum EncryptionConfig {
-    /// From the first byte.
-    Tls,
-    /// After STARTTLS; a server that does not offer it gets nothing.
-    Starttls,
-    /// Not at all.
-    None,
 }
 
 impl KindConfig {
@@ -252,11 +240,7 @@ impl NotifyConfig {
     }
 
     fn mail(&self, password: Option<Secret>) -> anyhow::Result<MailSettings> {
-        let (encryption, port) = match self.encryption.unwrap_or(EncryptionConfig::Tls) {
-            EncryptionConfig::Tls => (Encryption::Tls, 465),
-            EncryptionConfig::Starttls => (Encryption::StartTls, 587),
-            EncryptionConfig::None => (Encryption::None, 25),
-        };
+        let encryption = self.encryption.unwrap_or_default();
         ensure!(!self.to.is_empty(), "mail needs `to`: who gets it?");
         let login = match (&self.username, password) {
             (Some(name), Some(password)) => {
@@ -271,7 +255,7 @@ impl NotifyConfig {
         };
         Ok(MailSettings {
             host: self.host.clone().context("mail needs `host`: which server takes it?")?,
-            port: self.port.unwrap_or(port),
+            port: self.port.unwrap_or(encryption.port()),
             encryption,
             login,
             from: self.from.clone().context("mail needs `from`: who sends it?")?,

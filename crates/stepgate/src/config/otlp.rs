@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use stepgate_exec::servers::Secret;
+
 use super::secret::{Beside, SecretConfig};
-use crate::otlp::{OtlpSettings, Protocol};
 
 /// Longest time for one try: a minute.
 const TIMEOUT_CEILING_MS: u64 = 60_000;
@@ -20,37 +20,49 @@ const QUEUE_CEILING: usize = 1_000_000;
 /// Most headers.
 const HEADERS_MAX: usize = 32;
 
+/// How the collector is spoken with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) enum Protocol {
+    /// HTTP with protobuf, by convention on port 4318.
+    #[default]
+    #[serde(rename = "http/protobuf")]
+    Http,
+    /// gRPC, by convention on port 4317.
+    #[serde(rename = "grpc")]
+    Grpc,
+}
+
 /// The collector that spans, log lines and metrics are sent to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct OtlpConfig {
     /// Its address without the path of a signal, such as `http://127.0.0.1:4318`. Empty: nothing is sent.
-    endpoint: String,
+    pub(crate) endpoint: String,
     /// How it is spoken with.
-    protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// Headers of each request, by name: from a variable or a file.
     headers: BTreeMap<String, SecretConfig>,
     /// Whether spans are sent.
-    traces: bool,
+    pub(crate) traces: bool,
     /// Whether log lines are sent, beside standard error.
-    logs: bool,
+    pub(crate) logs: bool,
     /// Whether metrics are sent, beside `/metrics`.
-    metrics: bool,
+    pub(crate) metrics: bool,
     /// How many percent of the traces that begin here are recorded. A trace that a caller began is recorded where the caller
     /// records it.
     #[schemars(range(min = 0, max = 100))]
-    sample_percent: u8,
+    pub(crate) sample_percent: u8,
     /// How often metrics are sent, in milliseconds.
     #[schemars(range(min = 100, max = INTERVAL_CEILING_MS))]
-    metrics_interval_ms: u64,
+    pub(crate) metrics_interval_ms: u64,
     /// Most records that wait for the collector. Further ones are dropped and counted.
     #[schemars(range(min = 1, max = QUEUE_CEILING))]
-    queue_max: usize,
+    pub(crate) queue_max: usize,
     /// How long one try may take, in milliseconds.
     #[schemars(range(min = 1, max = TIMEOUT_CEILING_MS))]
-    timeout_ms: u64,
+    pub(crate) timeout_ms: u64,
     /// `service.name` of everything that is sent.
-    service_name: String,
+    pub(crate) service_name: String,
 }
 
 impl Default for OtlpConfig {
@@ -79,30 +91,15 @@ impl OtlpConfig {
         Ok(())
     }
 
-    /// The settings; none where nothing is sent.
-    pub(crate) fn settings(&self, beside: Beside<'_>) -> anyhow::Result<Option<OtlpSettings>> {
-        if self.endpoint.is_empty() {
-            return Ok(None);
-        }
+    /// The headers, with the places of their secrets.
+    pub(crate) fn headers(&self, beside: Beside<'_>) -> anyhow::Result<Vec<(String, Secret)>> {
         let headers = self.headers.iter().map(|(name, secret)| {
             let secret = secret.read(beside).with_context(|| format!("otlp.headers.{name}"))?;
             Ok((name.clone(), secret))
         });
-        Ok(Some(OtlpSettings {
-            endpoint: self.endpoint.clone(),
-            protocol: self.protocol,
-            headers: headers.collect::<anyhow::Result<_>>()?,
-            has_traces: self.traces,
-            has_logs: self.logs,
-            metrics_interval: self.metrics.then(|| Duration::from_millis(self.metrics_interval_ms)),
-            sample_percent: self.sample_percent,
-            queue_max: self.queue_max,
-            timeout: Duration::from_millis(self.timeout_ms),
-            service_name: self.service_name.clone(),
-        }))
+        headers.collect()
     }
 
-    /// The files that have secrets.
     pub(crate) fn secret_files(&self, base: &Path) -> Vec<PathBuf> {
         self.headers.values().filter_map(|secret| secret.file(base)).collect()
     }

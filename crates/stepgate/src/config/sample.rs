@@ -143,7 +143,6 @@ impl Schemas<'_> {
     }
 }
 
-/// An empty line, then what the schema says.
 fn describe(text: &mut String, schema: &Value) {
     text.push('\n');
     let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();

@@ -192,7 +192,6 @@ pub(crate) fn specs(
 }
 
 impl ServerConfig {
-    /// Whether it is never started.
     pub(crate) fn is_off(&self) -> bool {
         self.mode == Some(ModeConfig::Off)
     }
@@ -212,10 +211,6 @@ impl ServerConfig {
         let named = named.filter(|arg| !arg.is_empty()).map(|arg| runs_in.join(arg));
         let all = named.chain([runs_in.clone()]).filter_map(|path| path.canonicalize().ok());
         all.filter(|path| path.is_dir()).collect()
-    }
-
-    fn is_shared(&self) -> bool {
-        self.shared || self.url.is_some()
     }
 
     fn spec(
@@ -241,7 +236,10 @@ impl ServerConfig {
         };
         Ok(ServerSpec {
             name: name.to_owned(),
-            executor_id: super::executor_id(name, node_id.filter(|_| !self.is_shared())),
+            executor_id: super::executor_id(
+                name,
+                node_id.filter(|_| !self.shared && self.url.is_none()),
+            ),
             transport: self.transport(beside)?,
             tool: self.defaults().spec()?,
             tools: tools.collect::<anyhow::Result<_>>()?,
@@ -286,7 +284,6 @@ impl ServerConfig {
         own.chain(tools.flatten().flatten())
     }
 
-    /// Whether a tool of it brings a label into a session.
     pub(crate) fn brings_labels(&self) -> bool {
         let reads = self.tools.values().map(|tool| &tool.reads).chain([&self.reads]);
         reads.flatten().any(|labels| !labels.is_empty())
@@ -395,6 +392,15 @@ fn secrets(
         ensure!(before.is_none(), "`{name}` is named as plain and as secret");
     }
     Ok(values)
+}
+
+/// At most one server's tools keep their own names: those of two could be the same.
+pub(super) fn check_own_names(servers: &BTreeMap<String, ServerConfig>) -> anyhow::Result<()> {
+    let mut own = servers.iter().filter(|(_, server)| server.own_names).map(|(name, _)| name);
+    if let (Some(first), Some(second)) = (own.next(), own.next()) {
+        bail!("servers.{first} and servers.{second} have `own_names`: only one server can");
+    }
+    Ok(())
 }
 
 /// The line of a file on which a server's table begins, for messages.

@@ -4,8 +4,9 @@ use std::os::unix::ffi::OsStringExt;
 
 use stepgate_core::limits::Limits;
 use stepgate_http::Scheme;
+use stepgate_http::server::PairFiles;
 
-use super::{Config, PairFiles, refuse_unknown_variables, sample};
+use super::{Config, refuse_unknown_variables, sample};
 
 fn load(text: &str, variables: &[(&str, &str)]) -> anyhow::Result<Config> {
     let directory = tempfile::TempDir::new()?;
@@ -128,8 +129,11 @@ fn every_limit_of_listening_reaches_the_listener() {
                 failed_auth_per_minute_max = 10\nlogin_idle_max_ms = 11\nlogin_life_max_ms = 12\n\
                 public_url = \"https://gate.example.com/\"\nservers_wait_ms = 14\n";
     let config = load(text, &[]).unwrap();
-    assert_eq!(config.serve.servers_wait(), ms(14));
-    let expected = stepgate_http::ServeLimits {
+    assert_eq!(config.serve.servers_wait, ms(14));
+    let expected = stepgate_http::ServeConfig {
+        bind: "127.0.0.1:1".into(),
+        public_url: "https://gate.example.com/".into(),
+        servers_wait: ms(14),
         connections_max: 2,
         connections_reserved: 15,
         connections_per_address_max: 16,
@@ -146,8 +150,9 @@ fn every_limit_of_listening_reaches_the_listener() {
         failed_auth_per_minute_max: 10,
         login_idle_max: ms(11),
         login_life_max: ms(12),
+        ..stepgate_http::ServeConfig::default()
     };
-    assert_eq!((config.serve.bind.as_str(), config.serve_limits()), ("127.0.0.1:1", expected));
+    assert_eq!((config.serve.bind.as_str(), &config.serve), ("127.0.0.1:1", &expected));
     let public_url = config.serve.public_url("127.0.0.1:2", Scheme::Http).unwrap().to_string();
     assert_eq!(public_url, "https://gate.example.com");
 }
@@ -186,7 +191,7 @@ fn a_certificate_is_beside_the_configuration_and_makes_the_address_https() {
 fn the_defaults_are_those_of_the_gate() {
     let config = Config::load(None, |_| None).unwrap();
     assert_eq!(config.limits(), Limits::default());
-    assert_eq!(config.serve_limits(), stepgate_http::ServeLimits::default());
+    assert_eq!(config.serve, stepgate_http::ServeConfig::default());
     assert_eq!(config.extensions(), stepgate_core::gate::Extensions::default());
     assert_eq!(config.sandbox_limits(), stepgate_exec::SandboxLimits::default());
 }

@@ -64,7 +64,6 @@ impl Lock {
     }
 }
 
-/// The process that holds the directory, if one does.
 pub(super) fn holder(root: &Path) -> Option<String> {
     let shared = FlockOperation::NonBlockingLockShared;
     let directory = File::open(root).ok()?;

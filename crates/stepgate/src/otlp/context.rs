@@ -16,14 +16,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// A new trace.
     pub(super) fn root(is_sampled: impl FnOnce(u128) -> bool) -> Self {
         let trace_id = Uuid::new_v4().as_u128();
         let is_sampled = is_sampled(trace_id);
         Self { here: TraceParent { trace_id, span_id: fresh_span_id(), is_sampled }, state: None }
     }
 
-    /// A new span below this one.
     pub(super) fn child(&self) -> Self {
         Self {
             here: TraceParent { span_id: fresh_span_id(), ..self.here },

@@ -73,7 +73,7 @@ impl Exporter {
     pub(crate) fn start(settings: OtlpSettings) -> Result<Self, String> {
         let settings = Arc::new(settings);
         let collector = Collector::new(&settings)?;
-        let (queue, records) = mpsc::channel(settings.queue_max.max(1));
+        let (queue, records) = mpsc::channel(settings.config.queue_max.max(1));
         let (stop, resource) = (Arc::new(Notify::new()), resource(&settings));
         let (ending, ended) = std_mpsc::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -95,9 +95,8 @@ impl Exporter {
         Ok(exporter)
     }
 
-    /// Whether a trace that begins here is recorded.
     pub(super) fn samples(&self, trace_id: u128) -> bool {
-        trace_id % 100 < u128::from(self.settings.sample_percent)
+        trace_id % 100 < u128::from(self.settings.config.sample_percent)
     }
 
     pub(super) fn span(&self, span: Span) {
@@ -122,7 +121,6 @@ impl Exporter {
     }
 }
 
-/// The exporter, where there is one.
 pub(super) fn exporter() -> Option<&'static Exporter> {
     EXPORTER.get()
 }
@@ -141,7 +139,7 @@ fn resource(settings: &OtlpSettings) -> Resource {
     let instance = Uuid::new_v4().to_string();
     Resource {
         attributes: vec![
-            text_attribute("service.name", &settings.service_name),
+            text_attribute("service.name", &settings.config.service_name),
             text_attribute("service.version", env!("CARGO_PKG_VERSION")),
             text_attribute("service.instance.id", &instance),
         ],

@@ -56,7 +56,7 @@ where
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let metadata = attributes.metadata();
         let Some(span) = context.span(id).filter(|_| is_part(metadata)) else { return };
-        let exporter = self.exporter.as_ref().filter(|it| it.settings.has_traces);
+        let exporter = self.exporter.as_ref().filter(|it| it.settings.config.traces);
         let is_entrance = metadata.fields().field("traceparent").is_some();
         // Without an exporter only the trace of a caller is of interest.
         if exporter.is_none() && !is_entrance {
@@ -115,7 +115,7 @@ where
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let level = *event.metadata().level();
-        let exporter = self.exporter.as_ref().filter(|it| it.settings.has_logs);
+        let exporter = self.exporter.as_ref().filter(|it| it.settings.config.logs);
         let Some(exporter) = exporter.filter(|_| level <= self.level) else { return };
         let mut fields = Fields::default();
         event.record(&mut fields);

@@ -20,8 +20,9 @@ const CUMULATIVE: i32 = AggregationTemporality::Cumulative as i32;
 
 /// Sends the metrics of a gateway until the process ends, where they are exported.
 pub(crate) fn begin(app: &Arc<App>) {
-    let interval = exporter().and_then(|exporter| exporter.settings.metrics_interval);
-    if let Some(interval) = interval {
+    let config = exporter().map(|exporter| &exporter.settings.config);
+    if let Some(config) = config.filter(|config| config.metrics) {
+        let interval = Duration::from_millis(config.metrics_interval_ms);
         tokio::spawn(keep_sending(Arc::clone(app), interval));
     }
 }

@@ -7,12 +7,11 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Limited};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE};
 use reqwest::{Client, Method, Request, StatusCode, Url, redirect};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use stepgate_exec::servers::Secret;
 use stepgate_gateway::meters::Signal;
 
 use super::OtlpSettings;
+use crate::config::otlp::{OtlpConfig, Protocol};
 
 /// Longest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -20,18 +19,6 @@ const CONNECT_WAIT: Duration = Duration::from_secs(5);
 const GRPC_STATUS: &str = "grpc-status";
 /// The codes of gRPC with which the specification of OTLP allows another try.
 const GRPC_LATER: [&str; 7] = ["1", "4", "8", "10", "11", "14", "15"];
-
-/// How the collector is spoken with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub(crate) enum Protocol {
-    /// HTTP with protobuf, by convention on port 4318.
-    #[default]
-    #[serde(rename = "http/protobuf")]
-    Http,
-    /// gRPC, by convention on port 4317.
-    #[serde(rename = "grpc")]
-    Grpc,
-}
 
 /// Why a request was not taken.
 pub(super) enum Refusal {
@@ -50,7 +37,9 @@ pub(super) struct Collector {
 
 impl Collector {
     pub(super) fn new(settings: &OtlpSettings) -> Result<Self, String> {
-        let OtlpSettings { endpoint, protocol, headers, timeout, .. } = settings;
+        let OtlpSettings { config, headers } = settings;
+        let OtlpConfig { endpoint, protocol, .. } = config;
+        let timeout = Duration::from_millis(config.timeout_ms);
         let base: Url =
             endpoint.parse().map_err(|error| format!("`{endpoint}` is no URL: {error}"))?;
         if !matches!(base.scheme(), "http" | "https") {
@@ -63,8 +52,8 @@ impl Collector {
         }
         let mut client = Client::builder()
             .redirect(redirect::Policy::none())
-            .connect_timeout(CONNECT_WAIT.min(*timeout))
-            .timeout(*timeout);
+            .connect_timeout(CONNECT_WAIT.min(timeout))
+            .timeout(timeout);
         client = match protocol {
             Protocol::Http => client.http1_only(),
             Protocol::Grpc => client.http2_prior_knowledge(),

@@ -37,7 +37,6 @@ impl Times {
     }
 }
 
-/// A length of time in its largest unit.
 pub(crate) fn span(ms: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
     let seconds = ms / 1000;

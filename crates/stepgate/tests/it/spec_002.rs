@@ -17,7 +17,7 @@ use stepgate_core::journal::Artifact;
 use stepgate_core::journal::artifact::{EffectStatus, Guarantee};
 use stepgate_core::json::canonical;
 use stepgate_core::late::{self, LateResult};
-use stepgate_core::ports::{Dispatch, Dossier, Failed, Policy, PolicyRequest};
+use stepgate_core::ports::{Dispatch, Dossier, Failed, Policy, PolicyRequest, ToolServers};
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::run::{Notice, Status, Word};
 use stepgate_core::step::{self, Answer, Person, Refused, Settlement};
@@ -549,7 +549,7 @@ async fn what_policy_decided_in_the_past_can_be_asked_again() {
     ];
     for (answer, expected) in rows {
         let dossier = house.dossier(answer).await;
-        let past = past_decision(&*house.bench, &dossier).unwrap();
+        let past = past_decision(|name| ToolServers::tool(&*house.bench, name), &dossier).unwrap();
         assert_eq!(past.as_ref().map(|past| past.ruling.clone()), expected);
         let Some(past) = past else { continue };
         let policy = HomeRules { volume_max: Some(10) };

@@ -23,6 +23,7 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::Sse;
 use stepgate_core::lock;
 use stepgate_core::sse::{Event, Parser};
+use stepgate_core::text::with_causes;
 use tokio::sync::mpsc;
 
 use super::tap::{Incoming, ServerAnswer, Tap};
@@ -399,15 +400,11 @@ fn trouble(why: impl Into<String>) -> HttpError {
 
 /// An error with its causes, without the URL, which may contain a secret.
 fn in_words(error: &reqwest::Error) -> String {
-    let mut words = match () {
+    let words = match () {
         () if error.is_connect() => "it cannot be connected to".to_owned(),
         () if error.is_timeout() => "it took too long".to_owned(),
         () => "the exchange broke off".to_owned(),
     };
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        words = format!("{words}: {error}");
-        cause = error.source();
-    }
-    words
+    let cause = error.source().map(|cause| format!(": {}", with_causes(cause)));
+    words + &cause.unwrap_or_default()
 }

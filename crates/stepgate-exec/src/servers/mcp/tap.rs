@@ -112,7 +112,6 @@ impl Waiting {
         self.tokens.retain(|_, id| self.slots.contains_key(id));
     }
 
-    /// The listener for a progress token.
     fn listener(&self, token: &RequestId) -> Option<Arc<Listener>> {
         self.slots.get(self.tokens.get(token)?)?.listener.upgrade()
     }

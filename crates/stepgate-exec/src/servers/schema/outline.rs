@@ -106,7 +106,6 @@ impl<'a> Outline<'a> {
         Ok(outline)
     }
 
-    /// The place that a reference points to.
     fn target(
         &mut self,
         root: &'a Value,
@@ -125,7 +124,6 @@ impl<'a> Outline<'a> {
         self.read(pointer, schema, false, false)
     }
 
-    /// Reads a place and everything in it.
     fn read(
         &mut self,
         pointer: String,

@@ -27,7 +27,6 @@ impl Anchors {
         Self { draft, address, pointers: HashMap::new(), moved: None }
     }
 
-    /// Registers the anchors of a place.
     pub(super) fn read(&mut self, pointer: &str, schema: &Value) -> Result<(), SchemaError> {
         if schema.get("$schema").is_some() && draft_of(schema)? != self.draft {
             let why = "a part of its schema is of another draft than the whole";
@@ -57,7 +56,6 @@ impl Anchors {
         Ok(())
     }
 
-    /// The references of a place.
     pub(super) fn references<'a>(&self, schema: &'a Value) -> impl Iterator<Item = &'a str> {
         let keywords: &[&str] = if self.draft == Draft::Draft202012 {
             &["$ref", "$dynamicRef"]
@@ -69,7 +67,6 @@ impl Anchors {
         keywords.iter().filter_map(|keyword| schema.get(*keyword)?.as_str())
     }
 
-    /// The pointer that a reference resolves to.
     pub(super) fn resolve(&self, reference: &str) -> Result<String, SchemaError> {
         let refused = |why: &str| {
             let reference = short(reference);
@@ -92,12 +89,10 @@ impl Anchors {
     }
 }
 
-/// A name, escaped for a JSON Pointer.
 pub(super) fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// A fragment with percent-encoding removed.
 fn decoded(fragment: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(fragment.len());
     let mut rest = fragment.bytes();

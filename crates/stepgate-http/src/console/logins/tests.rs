@@ -2,11 +2,11 @@ use uuid::Uuid;
 
 use super::*;
 
-fn limits() -> ServeLimits {
-    ServeLimits {
+fn limits() -> ServeConfig {
+    ServeConfig {
         login_idle_max: Duration::from_secs(10),
         login_life_max: Duration::from_secs(25),
-        ..ServeLimits::default()
+        ..ServeConfig::default()
     }
 }
 

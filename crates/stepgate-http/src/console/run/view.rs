@@ -119,7 +119,6 @@ fn result(dossier: &Dossier) -> Option<Shown> {
     Some(Shown::of(&text::shortened(&pretty(result), ENTRY_CHARS_MAX)))
 }
 
-/// JSON with line breaks, as people read it.
 fn pretty(json: &str) -> String {
     match serde_json::from_str::<Value>(json) {
         Ok(value) => format!("{value:#}"),

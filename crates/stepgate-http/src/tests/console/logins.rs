@@ -70,7 +70,7 @@ async fn an_agent_s_token_and_a_wrong_one_do_not_log_in_and_are_never_repeated()
 
 #[tokio::test]
 async fn failed_logins_are_failed_authentications() {
-    let limits = ServeLimits { failed_auth_per_minute_max: 3, ..ServeLimits::default() };
+    let limits = ServeConfig { failed_auth_per_minute_max: 3, ..ServeConfig::default() };
     let house = House::with(limits, Limits::default()).await;
     for (token, expected) in
         [("x", 401), (house.alice.as_str(), 403), ("y", 401), ("z", 429), (&house.bob, 429)]
@@ -109,8 +109,8 @@ async fn a_login_ends_at_once_with_its_token() {
 async fn a_login_that_is_over_leads_to_the_login() {
     let moment = Duration::from_millis(1);
     for limits in [
-        ServeLimits { login_idle_max: moment, ..ServeLimits::default() },
-        ServeLimits { login_life_max: moment, ..ServeLimits::default() },
+        ServeConfig { login_idle_max: moment, ..ServeConfig::default() },
+        ServeConfig { login_life_max: moment, ..ServeConfig::default() },
     ] {
         let house = House::with(limits, Limits::default()).await;
         let browser = Browser::of(&house, &house.olga).await;
@@ -205,7 +205,7 @@ async fn a_cookie_is_kept_from_scripts_and_other_sites_and_over_tls_from_everyth
     let house = House::new().await;
     let service = Arc::clone(&house.app.service);
     let https = PublicUrl::parse("https://gate.example.com").unwrap();
-    let https = App::new(service, ServeLimits::default(), https, AccessLog::Silent, Vec::new());
+    let https = App::new(service, ServeConfig::default(), https, AccessLog::Silent, Vec::new());
     let rows = [
         (&house.app, "stepgate-login=", "; Path=/; HttpOnly; SameSite=Strict"),
         (&https, "__Host-stepgate-login=", "; Path=/; HttpOnly; SameSite=Strict; Secure"),

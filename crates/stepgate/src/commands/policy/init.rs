@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use anyhow::{Context, bail, ensure};
 use serde_json::json;
 use stepgate_core::facts::FactNames;
-use stepgate_core::label::Flow;
 use stepgate_exec::servers::ServerSpec;
 use stepgate_gateway::durable;
 use stepgate_policy::{Nameable, ToolShape};
@@ -35,7 +34,7 @@ pub(super) async fn init(
     data: &DataDir,
     directory: Option<PathBuf>,
     suggestions: bool,
-) -> anyhow::Result<u8> {
+) -> anyhow::Result<()> {
     let config = data.load_config()?;
     settings::refuse_open_to_others(data, &config)?;
     let file = ConfigFile::of(data, &config)?;
@@ -215,15 +214,7 @@ fn shapes(specs: &[ServerSpec], tools: &[FoundTool]) -> Vec<ToolShape> {
             mode: said.mode?,
             input_schema: tool.input_schema.clone(),
             redacted: said.hidden().cloned().collect(),
-            flow: Flow {
-                is_undeclared: said.reads.is_none() && said.sends.is_none(),
-                reads: said.reads.unwrap_or_default(),
-                sends: said.sends.unwrap_or_default(),
-                memory: said.memory,
-                targets: said.targets,
-                trusted: said.trusted.unwrap_or_default(),
-                links: said.links.unwrap_or_default(),
-            },
+            flow: said.flow(),
             definition_digest: tool.definition_digest,
             is_accepted: true,
         })
@@ -231,7 +222,7 @@ fn shapes(specs: &[ServerSpec], tools: &[FoundTool]) -> Vec<ToolShape> {
     tools.iter().filter_map(shape).collect()
 }
 
-fn told(data: &DataDir, plan: &Plan<'_>, prefix: &str) -> anyhow::Result<u8> {
+fn told(data: &DataDir, plan: &Plan<'_>, prefix: &str) -> anyhow::Result<()> {
     let Plan { file, additions, policies, .. } = plan;
     let declared: Vec<&str> = additions.iter().map(|addition| addition.tool.as_str()).collect();
     let written = policies.is_open().then(|| policies.directory.display().to_string());
@@ -261,6 +252,5 @@ fn told(data: &DataDir, plan: &Plan<'_>, prefix: &str) -> anyhow::Result<u8> {
             None => policies.words(),
         };
         format!("{declared}{guesses}\n{policies}{restart}")
-    })?;
-    Ok(0)
+    })
 }

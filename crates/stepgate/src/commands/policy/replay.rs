@@ -4,11 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use serde_json::{Value, json};
-use stepgate_core::call::ServerCall;
 use stepgate_core::history::{PastDecision, Ruling};
-use stepgate_core::ports::{Effect, Failed, Hold, NoToolServers, Sending, ToolServers};
 use stepgate_core::tool::{Tool, ToolName};
 use stepgate_gateway::replay::{self, Change, Replayed};
 use stepgate_gateway::start::not_loaded;
@@ -31,7 +28,7 @@ pub(super) async fn replay(
     let facts = &super::names(&data.load_config()?)?;
     let set = PolicySet::load(directory, Nameable { tools: &tools, facts }).map_err(not_loaded)?;
     let store = crate::store::read(data).await?;
-    let known = KnownTools::of(&tools);
+    let known = known(&tools);
     let mut table = Table::new(["RUN", "PRINCIPAL", "TOOL", "WAS", "WOULD BE", "BY"]);
     let changed = |change: Change| {
         let Change { past, ruling, policies } = &change;
@@ -44,7 +41,8 @@ pub(super) async fn replay(
         }
     };
     let progress = |done: Replayed| show::note(format!("{} decisions asked again", done.asked));
-    let done = replay::replay(&*store, &known, &set, limit, changed, progress).await?;
+    let tool = |name: &ToolName| known.get(name).cloned();
+    let done = replay::replay(&*store, tool, &set, limit, changed, progress).await?;
     let Replayed { asked, changed, unreadable } = done;
     if unreadable > 0 {
         show::note(format!("{unreadable} runs cannot be read: `stepgate verify` names them"));
@@ -109,37 +107,14 @@ fn row(past: &PastDecision, ruling: &Ruling, policies: &[String]) -> [Cell; 6] {
     ]
 }
 
-/// The tools that policies know, with only what a decision needs. They cannot be called.
-struct KnownTools(BTreeMap<ToolName, Arc<Tool>>);
-
-impl KnownTools {
-    fn of(shapes: &[ToolShape]) -> Self {
-        let tool = |shape: &ToolShape| Tool {
-            mode: shape.mode,
-            // Policies decide only on calls of the definition that they were loaded for.
-            definition_digest: shape.definition_digest,
-            flow: shape.flow.clone(),
-            ..Tool::gone(shape.name.clone())
-        };
-        Self(shapes.iter().map(|shape| (shape.name.clone(), Arc::new(tool(shape)))).collect())
-    }
-}
-
-#[async_trait]
-impl ToolServers for KnownTools {
-    fn tool(&self, name: &ToolName) -> Option<Arc<Tool>> {
-        self.0.get(name).cloned()
-    }
-
-    fn tools(&self) -> Vec<Arc<Tool>> {
-        self.0.values().cloned().collect()
-    }
-
-    async fn prepare(&self, call: &ServerCall) -> Result<Hold, Failed> {
-        NoToolServers.prepare(call).await
-    }
-
-    async fn dispatch(&self, call: &ServerCall, sending: &Sending) -> Effect {
-        NoToolServers.dispatch(call, sending).await
-    }
+/// The tools that policies know, with only what a decision needs.
+fn known(shapes: &[ToolShape]) -> BTreeMap<ToolName, Arc<Tool>> {
+    let tool = |shape: &ToolShape| Tool {
+        mode: shape.mode,
+        // Policies decide only on calls of the definition that they were loaded for.
+        definition_digest: shape.definition_digest,
+        flow: shape.flow.clone(),
+        ..Tool::gone(shape.name.clone())
+    };
+    shapes.iter().map(|shape| (shape.name.clone(), Arc::new(tool(shape)))).collect()
 }

@@ -7,12 +7,11 @@ use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table, Times};
 
-pub(super) async fn shadow(data: &DataDir, all: bool, limit: u32) -> anyhow::Result<u8> {
+pub(super) async fn shadow(data: &DataDir, all: bool, limit: u32) -> anyhow::Result<()> {
     let mut client = Client::of(data, Role::Auditor).await?;
     let reply = client.get(&format!("/v1/policy/shadow?all={all}&limit={limit}")).await?;
     let times = times(&data.global);
-    print_one(&reply, &data.global, || shown(&reply, all, times))?;
-    Ok(0)
+    print_one(&reply, &data.global, || shown(&reply, all, times))
 }
 
 fn shown(reply: &Value, all: bool, times: Times) -> String {

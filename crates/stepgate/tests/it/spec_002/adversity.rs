@@ -20,7 +20,7 @@ use stepgate_core::journal::artifact::{EffectStatus, Guarantee};
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{
-    Failed, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, Said, World,
+    Failed, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, Said, ToolServers, World,
 };
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::run::{Notice, Payload, Status, Word};
@@ -475,7 +475,12 @@ async fn what_policy_asked_a_person_is_known_whatever_the_person_said() {
         if let Some(person) = person.clone() {
             step::resume(&house.fixture.gate, approval_id, person).await.unwrap();
         }
-        let past = past_decision(&*house.bench, &house.dossier(&answer).await).unwrap().unwrap();
+        let past = past_decision(
+            |name| ToolServers::tool(&*house.bench, name),
+            &house.dossier(&answer).await,
+        )
+        .unwrap()
+        .unwrap();
         assert_eq!(past.ruling, Ruling::RequireApproval(caps.clone()), "{person:?}");
         assert_eq!(past.policies, ["home"], "{person:?}");
     }
@@ -538,7 +543,12 @@ async fn a_cap_that_cannot_be_applied_refuses_the_call() {
         let weighed = step::weigh(&house.fixture.gate, &submission, &Assumed::default()).unwrap();
         assert_eq!(weighed.rule.as_deref(), Some(expected));
         // And so is whoever asks the same policy, or another one, about the past.
-        let past = past_decision(&*house.bench, &house.dossier(&answer).await).unwrap().unwrap();
+        let past = past_decision(
+            |name| ToolServers::tool(&*house.bench, name),
+            &house.dossier(&answer).await,
+        )
+        .unwrap()
+        .unwrap();
         let asked = |cap| {
             let PastDecision { principal_id, call, facts, .. } = &past;
             let request = PolicyRequest { principal_id, call, facts };

@@ -89,7 +89,6 @@ fn is_in(vocabulary: &str, word: &str) -> bool {
     vocabulary.split_whitespace().any(|known| known == word)
 }
 
-/// The labels that hold.
 fn held<const N: usize>(labels: [(&'static str, bool); N]) -> BTreeSet<&'static str> {
     labels.into_iter().filter(|(_, holds)| *holds).map(|(label, _)| label).collect()
 }
