@@ -66,7 +66,7 @@ use crate::plan::{Step, Write};
 use crate::rows::{balance_from, binding_from, event_from};
 use crate::search::with_one_name;
 use crate::select::{self, Engine};
-use crate::tables::{BUDGET_ACCOUNTS, CURSORS, EFFECTS, LOOSE_EVENTS};
+use crate::tables::{BINDINGS, BUDGET_ACCOUNTS, CURSORS, LOOSE_EVENTS};
 use cells::{all, one};
 use link::Query;
 use listen::Listener;
@@ -289,10 +289,10 @@ impl Runs for PostgresStore {
     async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>> {
         match self.desk {
             Some(_) => {
-                let rows = self.point.ask(select::binding(key).into()).await?;
-                one(&rows, EFFECTS, binding_from)
+                let rows = self.point.ask(select::binding(Engine::Postgres, key).into()).await?;
+                one(&rows, BINDINGS, binding_from)
             }
-            None => self.readers.one(select::binding(key)).await,
+            None => self.readers.one(select::binding(Engine::Postgres, key)).await,
         }
     }
 
@@ -484,11 +484,8 @@ impl Audits for PostgresStore {
         for run_ids in self.run_ids(before, limit).await?.chunks(RUNS_AT_ONCE) {
             let queries: Vec<Query> = run_ids.iter().copied().flat_map(read::dossier).collect();
             let rows = self.readers.read(&queries).await?;
-            let dossiers = rows.chunks(queries.len() / run_ids.len());
-            let dossiers = dossiers.map(|rows| read::dossier_from(rows, &self.keys));
-            page.extend(
-                run_ids.iter().copied().zip(dossiers).map(|(id, it)| Audited::whole(id, it)),
-            );
+            let dossiers = run_ids.iter().zip(rows.chunks(queries.len() / run_ids.len()));
+            page.extend(dossiers.map(|(run_id, rows)| read::audited(*run_id, rows, &self.keys)));
         }
         Ok(page)
     }

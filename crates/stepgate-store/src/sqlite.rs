@@ -289,7 +289,8 @@ impl Journals for SqliteStore {
 #[async_trait]
 impl Runs for SqliteStore {
     async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>> {
-        let query = |connection: &Connection| cells::one(connection, select::binding(key));
+        let query =
+            |connection: &Connection| cells::one(connection, select::binding(Engine::Sqlite, key));
         let alone = self.writer.as_ref().and_then(|writer| writer.read_alone(query));
         alone.unwrap_or_else(|| self.readers.point(query))
     }

@@ -394,7 +394,7 @@ impl Data {
             runs: number(self.runs.len()),
             events: number(self.events.len()),
             approvals: number(self.approvals.len()),
-            bindings: number(self.keys.len()),
+            bindings: number(self.archived.iter().filter(|kept| kept.binding.is_some()).count()),
             sessions: number(self.sessions.len()),
             ..Counts::default()
         };
@@ -418,6 +418,7 @@ impl Data {
             status: dossier.run.status,
             tail,
             is_sealed: dossier.sealed.is_some(),
+            has_own_key: dossier.binding.is_some(),
         })
     }
 }
