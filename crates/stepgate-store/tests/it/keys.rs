@@ -2,12 +2,22 @@
 
 use std::sync::Arc;
 
-use stepgate_core::ports::{Audits, Locks, Runs, Store, StoreError, Writes};
+use stepgate_core::ports::{KeyChange, Locks, Runs, StepCommit, Store, StoreError, Writes};
 use stepgate_store::{MemoryStore, SqliteOptions, SqliteStore};
 
 use crate::desk::{Desk, Step};
 use crate::older_keys::{OF_EFFECTS, OF_RUNS, keep_in_effects};
 use crate::postgres_nodes::{House, until};
+
+/// A run has one key, in whichever table.
+async fn binds_no_second_key(store: &dyn Store, step: &Step) {
+    let mut second = step.binding(false);
+    second.idempotency_key = Step::new(step.place().session_id, 1).key;
+    let second = StepCommit { key: Some(KeyChange::Bind(second)), ..StepCommit::at(step.place()) };
+    let refused = store.commit(second).await.unwrap_err();
+    let StoreError::State(error) = refused else { panic!("{refused}") };
+    assert!(error.detail.contains("has bound another key"), "{error:?}");
+}
 
 /// As an upgrade finds it: open, bound, and in flight.
 #[tokio::test]
@@ -27,6 +37,7 @@ async fn sqlite_settles_a_key_of_an_older_version_where_it_is() {
     for step in [&step, &waiting] {
         assert_eq!(store.binding(&step.key).await, Ok(Some(step.binding(false))));
     }
+    binds_no_second_key(&**store, &waiting).await;
     store.commit(step.closing()).await.unwrap();
     store.commit(waiting.granting(&asked).0).await.unwrap();
     store.commit(waiting.closing()).await.unwrap();
@@ -38,10 +49,7 @@ async fn sqlite_settles_a_key_of_an_older_version_where_it_is() {
         other.key = step.key.clone();
         assert_eq!(store.commit(other.opening()).await, Err(StoreError::KeyTaken));
     }
-    let last = store.moment().await.unwrap().last;
-    let page = store.audit(&last, None, 9).await.unwrap();
-    let counted: Vec<u64> = page.iter().map(|audited| audited.rows.bindings).collect();
-    assert_eq!((counted, store.counts().await.unwrap().bindings), (vec![1, 1], 2));
+    assert_eq!(accounted(&**store).await, (2, 2));
     assert_eq!(store.damage().await, Ok(Vec::new()));
 }
 
@@ -109,6 +117,7 @@ async fn postgres_settles_a_key_of_an_older_version_where_it_is() {
         node.acquire_trace_lock(step.id()).await.unwrap();
         assert_eq!(node.binding(&step.key).await, Ok(Some(step.binding(false))));
     }
+    binds_no_second_key(&*node, &waiting).await;
     node.commit(step.closing()).await.unwrap();
     node.commit(waiting.granting(&asked).0).await.unwrap();
     node.commit(waiting.closing()).await.unwrap();
@@ -122,8 +131,41 @@ async fn postgres_settles_a_key_of_an_older_version_where_it_is() {
     }
     let counted = "SELECT count(*), sum(settled) FROM effects";
     assert_eq!(house.sql(counted).trim(), "2|2");
-    let last = node.moment().await.unwrap().last;
-    let page = node.audit(&last, None, 9).await.unwrap();
-    let counted: Vec<u64> = page.iter().map(|audited| audited.rows.bindings).collect();
-    assert_eq!((counted, node.counts().await.unwrap().bindings), (vec![1, 1], 2));
+    assert_eq!(accounted(&*node).await, (2, 2));
+}
+
+/// What `verify` compares: how many bindings are accounted for in the runs, and how many rows `effects` has.
+async fn accounted(store: &dyn Store) -> (u64, u64) {
+    let last = store.moment().await.unwrap().last;
+    let page = store.audit(&last, None, 9).await.unwrap();
+    let accounted = page.iter().map(|audited| audited.rows.bindings).sum();
+    (accounted, store.counts().await.unwrap().bindings)
+}
+
+#[tokio::test]
+async fn a_second_binding_of_a_run_is_accounted_for_by_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("stepgate.db");
+    let desk =
+        Desk::open(Arc::new(SqliteStore::open(&path, SqliteOptions::default()).unwrap())).await;
+    let step = desk.finished().await;
+    let second = format!(
+        "INSERT INTO effects ({OF_EFFECTS}) VALUES ('second', '', '', '{}', '{}', 1)",
+        step.binding(true).asked_digest,
+        step.id()
+    );
+    let stranger = rusqlite::Connection::open(&path).unwrap();
+    stranger.execute_batch(&format!("DROP TRIGGER effects_no_replace; {second}")).unwrap();
+    assert_eq!(accounted(&*desk.store).await, (0, 1));
+    let dossier = desk.store.dossier(step.id()).await.unwrap().unwrap();
+    assert_eq!(dossier.binding, Some(step.binding(true)));
+
+    let house = House::new();
+    let desk = Desk::open(house.node("one").await).await;
+    let step = desk.finished().await;
+    let second = second.replace(&dossier.run.arrival.run_id.to_string(), &step.id().to_string());
+    house.sql(&format!("ALTER TABLE effects DISABLE TRIGGER effects_bind_free; {second}"));
+    assert_eq!(accounted(&*desk.store).await, (0, 1));
+    let dossier = desk.store.dossier(step.id()).await.unwrap().unwrap();
+    assert_eq!(dossier.binding, Some(step.binding(true)));
 }
