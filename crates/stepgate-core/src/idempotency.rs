@@ -1,9 +1,9 @@
-//! The binding of an idempotency key: the `effects` table (decision 7).
+//! The binding of an idempotency key (decision 7).
 
 use crate::digest::Digest;
 use crate::ids::{IdempotencyKey, RunId};
 
-/// A row of `effects`. It never expires.
+/// What a key is bound to. It never expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// The key.

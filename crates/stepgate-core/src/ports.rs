@@ -311,7 +311,7 @@ pub struct Counts {
     pub events: u64,
     /// `approvals`.
     pub approvals: u64,
-    /// `effects`.
+    /// `effects`: bindings of keys that are in no run's own row.
     pub bindings: u64,
     /// `sessions`.
     pub sessions: u64,
@@ -330,7 +330,7 @@ impl Counts {
         sessions: u64::MAX,
     };
 
-    /// The rows of one run.
+    /// The rows of one run whose row has the binding of its key.
     pub fn of(dossier: &Dossier) -> Self {
         let count = |rows: usize| u64::try_from(rows).unwrap_or(u64::MAX);
         Self {
@@ -340,7 +340,7 @@ impl Counts {
             checkpoints: count(dossier.checkpoints.len()),
             events: count(dossier.events.len()),
             approvals: u64::from(dossier.approval.is_some()),
-            bindings: u64::from(dossier.binding.is_some()),
+            bindings: 0,
             sessions: 0,
         }
     }

@@ -297,11 +297,11 @@ impl Walk {
         if self.keys.is_sorted_by(|key, next| key < next) {
             return Ok(());
         }
-        let shared = self.readable("effects", store.shared_keys(SHARED_KEYS_MAX).await)?;
+        let shared = self.readable("bindings", store.shared_keys(SHARED_KEYS_MAX).await)?;
         for key in shared.unwrap_or_default() {
             let what =
                 format!("key `{key}` has more than one run: it may have been executed twice");
-            self.problems.push(Problem::new("effects", what));
+            self.problems.push(Problem::new("bindings", what));
         }
         Ok(())
     }

@@ -409,7 +409,7 @@ impl Audits for MemoryStore {
             runs: number(rows.runs.len()),
             events: number(rows.events.len()),
             approvals: number(rows.approvals.len()),
-            bindings: number(rows.keys.len()),
+            bindings: number(rows.archived.iter().filter(|kept| kept.binding.is_some()).count()),
             sessions: number(rows.sessions.len()),
             ..Counts::default()
         };

@@ -33,7 +33,7 @@ pub(crate) fn session_row(session: &Session) -> Vec<Cell<'_>> {
 
 pub(crate) fn run_row(new: NewRun<'_>) -> Vec<Cell<'_>> {
     let arrival = &new.run.arrival;
-    vec![
+    let mut row = vec![
         Cell::text_of(arrival.run_id),
         Cell::text_of(arrival.received_at),
         Cell::text_of(arrival.session_id),
@@ -47,6 +47,20 @@ pub(crate) fn run_row(new: NewRun<'_>) -> Vec<Cell<'_>> {
         new.ending.map(|ending| ending.latency_ms).into(),
         arrival.payload.length.into(),
         Cell::from(&*arrival.payload.bytes),
+    ];
+    row.extend(binding_cells(new.binding));
+    row
+}
+
+/// The binding of a key in the row of its run.
+pub(crate) fn binding_cells(binding: Option<&Binding>) -> [Cell<'_>; 5] {
+    let Some(binding) = binding else { return [const { Cell::Nothing }; 5] };
+    [
+        binding.idempotency_key.as_str().into(),
+        binding.tool_server.as_str().into(),
+        binding.tool_name.as_str().into(),
+        Cell::Bytes(binding.asked_digest.as_bytes().to_vec().into()),
+        Cell::Number(binding.settled.into()),
     ]
 }
 
@@ -113,17 +127,6 @@ pub(crate) fn approval_row(approval: &Approval) -> Vec<Cell<'_>> {
         approval.context.text().into(),
         approver_id.map(PrincipalId::as_str).into(),
         resolution.and_then(|resolution| resolution.note.as_deref()).into(),
-    ]
-}
-
-pub(crate) fn binding_row(binding: &Binding) -> Vec<Cell<'_>> {
-    vec![
-        binding.idempotency_key.as_str().into(),
-        binding.tool_server.as_str().into(),
-        binding.tool_name.as_str().into(),
-        Cell::text_of(binding.asked_digest),
-        Cell::text_of(binding.trace_id),
-        Cell::Number(binding.settled.into()),
     ]
 }
 

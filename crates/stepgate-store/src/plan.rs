@@ -98,6 +98,8 @@ pub(crate) struct Trace {
     /// Whether its original payload is stored apart, to be erased with the record. It is known from the
     /// opening on, so that the record of every other run costs no further statement.
     pub(crate) is_sealed: bool,
+    /// Whether its own row has the binding of its key. The key of a run of an older version is in `effects`.
+    pub(crate) has_own_key: bool,
 }
 
 /// The state of a session: the changing part of its row.
@@ -172,6 +174,7 @@ pub(crate) struct Rows<'a> {
     pub(crate) entries: Vec<(&'a Appended, Option<Link>)>,
     pub(crate) checkpoint: Option<&'a Checkpoint>,
     pub(crate) approval: Option<&'a ApprovalChange>,
+    /// A key that is bound or settled. [`NewRun`] has the binding as well.
     pub(crate) key: Option<&'a KeyChange>,
     pub(crate) change: Option<RunChange<'a>>,
     /// Accounts of budgets that change, each once.
@@ -205,6 +208,8 @@ pub(crate) struct NewRun<'a> {
     pub(crate) status: Status,
     /// The ending, where the same commit has the record.
     pub(crate) ending: Option<&'a Ending>,
+    /// The binding of its key, where the same commit binds one.
+    pub(crate) binding: Option<&'a Binding>,
 }
 
 /// The change to a row of `tool_runs`.
@@ -307,6 +312,7 @@ fn plan_step<'a>(step: &'a Step, view: &mut impl View) -> Result<Rows<'a>> {
             run,
             status,
             ending: record.map(|record| &record.ending),
+            binding: bound_by(commit),
         }),
         entries: commit.entries.iter().map(|entry| (entry, None)).collect(),
         checkpoint: commit.checkpoint.as_ref(),
@@ -326,13 +332,23 @@ fn plan_step<'a>(step: &'a Step, view: &mut impl View) -> Result<Rows<'a>> {
         Some(SealedChange::Erase(_)) => false,
         None => before.is_some_and(|trace| trace.is_sealed),
     };
-    let trace = Trace { session_id: place.session_id, status, tail, is_sealed };
+    let had_own_key = before.is_some_and(|trace| trace.has_own_key);
+    let has_own_key = had_own_key || bound_by(commit).is_some();
+    let trace = Trace { session_id: place.session_id, status, tail, is_sealed, has_own_key };
     rows.trace = Some((place.run_id, trace));
     let opened_index = commit.open.as_ref().map_or(0, |run| run.arrival.step_index);
     let after =
         Chain { head: links.head, last_step_index: chain.last_step_index.max(opened_index) };
     rows.chain = (after != chain).then_some((place.session_id, after));
     Ok(rows)
+}
+
+/// The binding that a commit adds.
+fn bound_by(commit: &StepCommit) -> Option<&Binding> {
+    match &commit.key {
+        Some(KeyChange::Bind(binding)) => Some(binding),
+        Some(KeyChange::Settle(_)) | None => None,
+    }
 }
 
 /// The change to a run that existed before this commit.

@@ -317,11 +317,8 @@ impl Audits for PostgresStore {
         for run_ids in self.run_ids(before, limit).await?.chunks(RUNS_AT_ONCE) {
             let queries: Vec<Query> = run_ids.iter().copied().flat_map(read::dossier).collect();
             let rows = self.database.readers.read(&queries).await?;
-            let dossiers = rows.chunks(queries.len() / run_ids.len());
-            let dossiers = dossiers.map(|rows| read::dossier_from(rows, &self.keys));
-            page.extend(
-                run_ids.iter().copied().zip(dossiers).map(|(id, it)| Audited::whole(id, it)),
-            );
+            let dossiers = run_ids.iter().zip(rows.chunks(queries.len() / run_ids.len()));
+            page.extend(dossiers.map(|(run_id, rows)| read::audited(*run_id, rows, &self.keys)));
         }
         Ok(page)
     }

@@ -281,12 +281,35 @@ pub(crate) fn binding_from(cells: &Cells<'_>) -> Result<Binding> {
         tool_name: cells.text("tool_name")?.to_owned(),
         asked_digest: cells.parsed("asked_digest")?,
         trace_id: cells.parsed("trace_id")?,
-        settled: match cells.number("settled")? {
-            0 => false,
-            1 => true,
-            other => return Err(cells.mismatch("settled", format!("`{other}` is unknown"))),
-        },
+        settled: is_settled(cells)?,
     })
+}
+
+/// The binding in the row of a run: all of its columns, or none.
+fn own_binding_from(cells: &Cells<'_>) -> Result<Option<Binding>> {
+    let (server, tool) = (cells.maybe_text("tool_server")?, cells.maybe_text("bound_tool")?);
+    let (asked, settled) = (cells.maybe_digest("asked_digest")?, cells.maybe_number("settled")?);
+    let Some(key) = cells.owned("idempotency_key")? else {
+        let is_none = (server, tool, asked, settled) == (None, None, None, None);
+        let why = "is empty beside a tool, a digest or a mark";
+        return if is_none { Ok(None) } else { Err(cells.mismatch("idempotency_key", why)) };
+    };
+    Ok(Some(Binding {
+        idempotency_key: IdempotencyKey::from_stored(key),
+        tool_server: cells.text("tool_server")?.to_owned(),
+        tool_name: cells.text("bound_tool")?.to_owned(),
+        asked_digest: asked.ok_or_else(|| cells.mismatch("asked_digest", "is empty"))?,
+        trace_id: cells.parsed("tool_run_id")?,
+        settled: is_settled(cells)?,
+    }))
+}
+
+fn is_settled(cells: &Cells<'_>) -> Result<bool> {
+    match cells.number("settled")? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(cells.mismatch("settled", format!("`{other}` is unknown"))),
+    }
 }
 
 pub(crate) fn approval_from(cells: &Cells<'_>) -> Result<Approval> {
@@ -335,6 +358,11 @@ pub(crate) fn run_from(cells: &Cells<'_>) -> Result<Run> {
         status: cells.spelled("status", Status::parse)?,
         ending,
     })
+}
+
+/// A run, with the binding of its key where its own row has it.
+pub(crate) fn bound_run_from(cells: &Cells<'_>) -> Result<(Run, Option<Binding>)> {
+    Ok((run_from(cells)?, own_binding_from(cells)?))
 }
 
 /// A run that is not over, from a row that has `is_waiting` as a number.

@@ -19,16 +19,16 @@ use stepgate_core::session::{Session, SessionKind};
 use crate::Result;
 use crate::chunk::{Chunk, checkpoint_numbers_from, chunk_from, tail_from};
 use crate::rows::{
-    Cells, approval_from, archived_from, balance_from, binding_from, cursor_from, ended_from,
-    event_from, kept_from, run_from, session_from,
+    Cells, approval_from, archived_from, balance_from, binding_from, bound_run_from, cursor_from,
+    ended_from, event_from, kept_from, run_from, session_from,
 };
 use crate::search::{
     Finder, IS_INDEXED_TOOL, IS_NOT_OK, IS_UNFINISHED, Order, after_prefix, end_id, first_id,
     position_since, position_until,
 };
 use crate::tables::{
-    APPROVALS, ARCHIVED_RUNS, BUDGET_ACCOUNTS, CHUNKS, CURSORS, Cell, EFFECTS, ERASABLE_ARGS,
-    EVENTS, LOOSE_EVENTS, SEALED_PAYLOADS, SESSIONS, TOOL_RUNS, Table,
+    APPROVALS, ARCHIVED_RUNS, BINDINGS, BUDGET_ACCOUNTS, CHUNKS, CURSORS, Cell, EFFECTS,
+    ERASABLE_ARGS, EVENTS, LOOSE_EVENTS, SEALED_PAYLOADS, SESSIONS, TOOL_RUNS, Table,
 };
 
 /// Parses a row.
@@ -100,12 +100,27 @@ pub(crate) fn checkpoint_numbers(run_id: RunId) -> Select<Vec<u64>> {
 }
 
 /// What a key is bound to.
-pub(crate) fn binding(key: &IdempotencyKey) -> Select<Binding> {
-    by_key(EFFECTS, "idempotency_key", key.as_str(), "", binding_from)
+pub(crate) fn binding(engine: Engine, key: &IdempotencyKey) -> Select<Binding> {
+    let sql = bindings(engine, "idempotency_key = $1", "idempotency_key = $1");
+    Select::new(BINDINGS, sql, vec![Cell::text_of(key)], binding_from)
 }
 
-/// The binding of a trace's key.
-pub(crate) fn binding_of(run_id: RunId) -> Select<Binding> {
+/// The bindings of both tables in one statement, so that a key that an archived run takes from one to the other is always
+/// in one of them.
+pub(crate) fn bindings(engine: Engine, of_runs: &str, of_effects: &str) -> String {
+    let asked_digest = engine.hex("asked_digest");
+    format!(
+        "SELECT idempotency_key, tool_server, bound_tool AS tool_name,
+                {asked_digest} AS asked_digest, tool_run_id AS trace_id, settled
+         FROM tool_runs WHERE {of_runs}
+         UNION ALL
+         SELECT idempotency_key, tool_server, tool_name, asked_digest, trace_id, settled
+         FROM effects WHERE {of_effects}"
+    )
+}
+
+/// The binding of a trace's key, where it is not in the run's own row.
+pub(crate) fn binding_elsewhere(run_id: RunId) -> Select<Binding> {
     by_key(EFFECTS, "trace_id", run_id, "", binding_from)
 }
 
@@ -120,6 +135,11 @@ pub(crate) fn approval_of(run_id: RunId) -> Select<Approval> {
 
 pub(crate) fn run(run_id: RunId) -> Select<Run> {
     by_key(TOOL_RUNS, "tool_run_id", run_id, "", run_from)
+}
+
+/// A run, with the binding of its key where its own row has it.
+pub(crate) fn bound_run(run_id: RunId) -> Select<(Run, Option<Binding>)> {
+    by_key(TOOL_RUNS, "tool_run_id", run_id, "", bound_run_from)
 }
 
 /// The original payload, where it is stored apart.
@@ -188,6 +208,14 @@ impl Engine {
         match self {
             Self::Sqlite => format!("+{column}"),
             Self::Postgres => column.to_owned(),
+        }
+    }
+
+    /// Bytes as lower-case hex digits.
+    fn hex(self, column: &str) -> String {
+        match self {
+            Self::Sqlite => format!("lower(hex({column}))"),
+            Self::Postgres => format!("encode({column}, 'hex')"),
         }
     }
 

@@ -148,7 +148,7 @@ impl<D: Database> Writes for SqlStore<D> {
 #[async_trait]
 impl<D: Database> Runs for SqlStore<D> {
     async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>> {
-        self.database.look_up(select::binding(key)).await
+        self.database.look_up(select::binding(D::ENGINE, key)).await
     }
 
     async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>> {

@@ -47,6 +47,7 @@ impl Table {
             (_, column) if NUMBERS.split(", ").any(|number| number == column) => Kind::Number,
             (_, "payload")
             | ("chunks", "link_prev" | "link_digest" | "packed")
+            | ("tool_runs", "asked_digest")
             | ("erasable_args", "args")
             | ("archived_runs", "binding_digest" | "links") => Kind::Bytes,
             ("tool_runs", "tool_name") | ("approvals", "note") | ("cursors", "error") => {
@@ -125,12 +126,13 @@ pub(crate) const SESSIONS: Table = Table {
               head_digest, last_step_index",
 };
 
+/// A run, with the binding of its key: the last five columns.
 pub(crate) const TOOL_RUNS: Table = Table {
     name: "tool_runs",
     key: "tool_run_id",
     columns: "position, tool_run_id, ts, session_id, principal_id, step_index, tool_name, \
               status, input_json, output_json, error_json, latency_ms, payload_bytes, \
-              payload",
+              payload, idempotency_key, tool_server, bound_tool, asked_digest, settled",
 };
 
 /// What each commit adds to a trace. `sequence_number` is that of its first entry, where it has one; the link
@@ -176,12 +178,16 @@ pub(crate) const EVENTS: Table = Table {
               sequence_number, link_number, link_prev, link_digest",
 };
 
+/// The keys whose binding is in no run's own row: those of runs of older versions, and of runs that have left the store.
 pub(crate) const EFFECTS: Table = Table {
     name: "effects",
     key: "trace_id",
     columns: "position, idempotency_key, tool_server, tool_name, asked_digest, trace_id, \
               settled",
 };
+
+/// For messages about bindings that were looked for in both tables.
+pub(crate) const BINDINGS: Table = Table { name: "bindings", columns: "", ..EFFECTS };
 
 pub(crate) const SEALED_PAYLOADS: Table = Table {
     name: "sealed_payloads",

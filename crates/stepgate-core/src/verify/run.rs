@@ -498,9 +498,9 @@ impl<'a> Problems<'a> {
                     && binding.tool_name == request.proposal.tool_name
                     && binding.asked_digest == request.meta.asked_digest
                     && binding.settled == is_over;
-                self.expect("effects", holds, "the key's binding");
+                self.expect("binding", holds, "the key's binding");
             }
-            (Some(_), None) | (None, Some(_)) => self.add("effects", "journal without its key"),
+            (Some(_), None) | (None, Some(_)) => self.add("binding", "journal without its key"),
         }
     }
 }

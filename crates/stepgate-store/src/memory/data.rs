@@ -261,6 +261,7 @@ impl View for Data {
             status: dossier.run.status,
             tail,
             is_sealed: dossier.sealed.is_some(),
+            has_own_key: dossier.binding.is_some(),
         }))
     }
 

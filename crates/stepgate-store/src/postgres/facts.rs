@@ -24,7 +24,8 @@ use crate::Result;
 use crate::chunk::checkpoint_numbers_from;
 use crate::plan::{Chain, Rows, Trace, View, Write, is_only_one};
 use crate::rows::{approval_from, balance_from, binding_from, run_from, session_from};
-use crate::tables::{APPROVALS, BUDGET_ACCOUNTS, CHUNKS, EFFECTS, SESSIONS, TOOL_RUNS};
+use crate::select::{self, Engine};
+use crate::tables::{APPROVALS, BINDINGS, BUDGET_ACCOUNTS, CHUNKS, SESSIONS, TOOL_RUNS};
 
 /// Limit of the cached open traces, and of the cached sessions. Beyond it the cache is cleared and filled
 /// again.
@@ -158,7 +159,7 @@ impl Facts {
 
     /// Adds the rows that [`Needs::queries`] read.
     pub(super) fn learn(&mut self, rows: &[Vec<Row>]) -> Result<()> {
-        let [sessions, traces, runs, effects, approvals, checkpoints, accounts] = rows else {
+        let [sessions, traces, runs, bindings, approvals, checkpoints, accounts] = rows else {
             return Err(incomplete());
         };
         for session in all(sessions, SESSIONS, session_from)? {
@@ -178,7 +179,7 @@ impl Facts {
         for run in all(runs, TOOL_RUNS, run_from)? {
             self.runs.insert(run.arrival.run_id, run);
         }
-        for binding in all(effects, EFFECTS, binding_from)? {
+        for binding in all(bindings, BINDINGS, binding_from)? {
             self.bindings.insert(binding.idempotency_key.clone(), binding);
         }
         for approval in all(approvals, APPROVALS, approval_from)? {
@@ -393,7 +394,12 @@ impl Needs {
             SESSIONS.select()
         );
         let traces = traces("run.tool_run_id = ANY($1) ORDER BY run.tool_run_id") + runs;
-        let effects = EFFECTS.select() + " WHERE idempotency_key = ANY($1) OR trace_id = ANY($2)";
+        let bindings = select::bindings(
+            Engine::Postgres,
+            // Not `idempotency_key IS NOT NULL`: for that, PostgreSQL reads the whole index of keys.
+            "idempotency_key = ANY($1) OR (tool_run_id = ANY($2) AND settled IS NOT NULL)",
+            "idempotency_key = ANY($1) OR trace_id = ANY($2)",
+        );
         let approvals =
             APPROVALS.select() + " WHERE approval_id = ANY($1) OR tool_run_id = ANY($2)";
         let checkpoints = CHUNKS.select() + " WHERE trace_id = ANY($1) AND checkpoints > 0";
@@ -410,7 +416,7 @@ impl Needs {
                 vec![texts(strings(&self.runs))],
             ),
             Query::new(
-                effects,
+                bindings,
                 vec![texts(self.keys.iter().cloned().collect()), texts(run_ids.clone())],
             ),
             Query::new(approvals, vec![texts(approval_ids), texts(run_ids.clone())]),

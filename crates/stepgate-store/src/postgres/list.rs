@@ -20,7 +20,7 @@ use crate::search::{
 use crate::select::{
     Conditions, Engine, Select, index_conditions, run_conditions, turn_conditions,
 };
-use crate::tables::{Cell, EFFECTS, EVENTS, LOOSE_EVENTS, TOOL_RUNS, Table};
+use crate::tables::{BINDINGS, Cell, EVENTS, LOOSE_EVENTS, TOOL_RUNS, Table};
 
 /// For messages about rows of this table.
 pub(super) const NODES: Table = Table { name: "nodes", key: "node_id", columns: "" };
@@ -238,12 +238,14 @@ fn executor_ids(cells: &Cells<'_>) -> Result<Vec<String>> {
 }
 
 /// Keys that are bound to more than one trace, found from the rows: the query can use neither the order nor
-/// the content of the index.
+/// the content of the indexes.
 pub(super) fn shared_keys(limit: usize) -> Select<IdempotencyKey> {
     let none = Conditions::default();
-    none.select(EFFECTS, limit, key_from, |_| {
+    none.select(BINDINGS, limit, key_from, |_| {
         "SELECT key AS idempotency_key
-         FROM (SELECT idempotency_key || '' AS key, trace_id FROM effects) AS bound
+         FROM (SELECT idempotency_key || '' AS key, tool_run_id AS trace_id FROM tool_runs
+               UNION ALL SELECT idempotency_key || '', trace_id FROM effects) AS bound
+         WHERE key IS NOT NULL
          GROUP BY key HAVING min(trace_id) <> max(trace_id) ORDER BY key LIMIT #"
             .to_owned()
     })

@@ -3,7 +3,7 @@
 use stepgate_core::budget::Account;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::Tail;
-use stepgate_core::ports::{Dossier, Recollection, StoreError};
+use stepgate_core::ports::{Audited, Dossier, Recollection, StoreError};
 use stepgate_core::run::Status;
 use tokio_postgres::Row;
 
@@ -13,7 +13,7 @@ use crate::Result;
 use crate::chunk::{Chunk, chunk_from, tail_from};
 use crate::payload_keys::PayloadKeys;
 use crate::plan::Trace;
-use crate::rows::{Cells, approval_from, binding_from, event_from, run_from};
+use crate::rows::{Cells, approval_from, binding_from, bound_run_from, event_from, run_from};
 use crate::select;
 use crate::tables::{
     APPROVALS, BUDGET_ACCOUNTS, CHUNKS, EFFECTS, EVENTS, SEALED_PAYLOADS, TOOL_RUNS,
@@ -24,7 +24,8 @@ pub(super) fn traces(condition: &str) -> String {
     format!(
         "SELECT run.tool_run_id, run.session_id AS run_session_id, run.status, run.owner, run.epoch,
            EXISTS (SELECT 1 FROM sealed_payloads AS sealed
-                   WHERE sealed.tool_run_id = run.tool_run_id)::int::bigint AS is_sealed, chunk.*
+                   WHERE sealed.tool_run_id = run.tool_run_id)::int::bigint AS is_sealed,
+           (run.idempotency_key IS NOT NULL)::int::bigint AS has_own_key, chunk.*
          FROM tool_runs AS run LEFT JOIN LATERAL
            ({} WHERE trace_id = run.tool_run_id AND sequence_number IS NOT NULL
             ORDER BY sequence_number DESC LIMIT 1) AS chunk ON true
@@ -44,16 +45,17 @@ pub(super) fn trace_from(cells: &Cells<'_>) -> Result<Trace> {
         status: cells.spelled("status", Status::parse)?,
         tail,
         is_sealed: cells.number("is_sealed")? == 1,
+        has_own_key: cells.number("has_own_key")? == 1,
     })
 }
 
 /// Everything about one run.
 pub(super) fn dossier(run_id: RunId) -> Vec<Query> {
     vec![
-        select::run(run_id).into(),
+        select::bound_run(run_id).into(),
         select::chunks(run_id).into(),
         select::approval_of(run_id).into(),
-        select::binding_of(run_id).into(),
+        select::binding_elsewhere(run_id).into(),
         select::events_of(run_id).into(),
         select::sealed(run_id).into(),
     ]
@@ -64,8 +66,12 @@ pub(super) fn dossier_from(rows: &[Vec<Row>], keys: &PayloadKeys) -> Result<Opti
     let [runs, chunks, approvals, effects, events, sealed] = rows else {
         return Err(incomplete());
     };
-    let Some(run) = one(runs, TOOL_RUNS, run_from)? else {
+    let Some((run, own_binding)) = one(runs, TOOL_RUNS, bound_run_from)? else {
         return Ok(None);
+    };
+    let binding = match own_binding {
+        Some(binding) => Some(binding),
+        None => one(effects, EFFECTS, binding_from)?,
     };
     let trace = Chunk::joined(all(chunks, CHUNKS, chunk_from)?);
     // A run that is over has no payload stored apart.
@@ -77,12 +83,27 @@ pub(super) fn dossier_from(rows: &[Vec<Row>], keys: &PayloadKeys) -> Result<Opti
         entries: trace.entries.into_iter().map(|(appended, _)| appended).collect(),
         checkpoints: trace.checkpoints,
         approval: one(approvals, APPROVALS, approval_from)?,
-        binding: one(effects, EFFECTS, binding_from)?,
+        binding,
         events: all(events, EVENTS, event_from)?,
         sealed,
         record: trace.record.map(|record| record.of(&run)).transpose()?,
         run,
     }))
+}
+
+fn has_own_key(cells: &Cells<'_>) -> Result<bool> {
+    Ok(cells.maybe_text("idempotency_key")?.is_some())
+}
+
+/// A run as `verify` reads it, from the rows of [`dossier`].
+pub(super) fn audited(run_id: RunId, rows: &[Vec<Row>], keys: &PayloadKeys) -> Audited {
+    let mut audited = Audited::whole(run_id, dossier_from(rows, keys));
+    if let (Ok(Some(_)), [runs, _, _, effects, ..]) = (&audited.dossier, rows)
+        && let Ok(Some(false)) = one(runs, TOOL_RUNS, has_own_key)
+    {
+        audited.rows.bindings = u64::try_from(effects.len()).unwrap_or(u64::MAX);
+    }
+    audited
 }
 
 /// The data for answering a known proposal again.

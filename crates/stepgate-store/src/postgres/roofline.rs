@@ -42,10 +42,9 @@ struct Rows {
 }
 
 /// The key columns, which differ in every row of a table.
-const KEYS: [(&str, &[&str]); 4] = [
-    ("tool_runs", &["tool_run_id"]),
+const KEYS: [(&str, &[&str]); 3] = [
+    ("tool_runs", &["tool_run_id", "idempotency_key"]),
     ("chunks", &["trace_id"]),
-    ("effects", &["idempotency_key", "trace_id"]),
     ("events", &["event_id", "tool_run_id"]),
 ];
 
@@ -86,6 +85,7 @@ impl Scratch {
             &client,
             &format!(
                 "SET search_path = {bare}; {}; CREATE SEQUENCE bare_positions;
+                 DROP TABLE tool_runs; CREATE TABLE tool_runs (LIKE {real}.tool_runs INCLUDING ALL);
                  CREATE TABLE chunks (LIKE {real}.chunks INCLUDING ALL);
                  INSERT INTO sessions (session_id, principal_id, kind, ts, head_number, head_digest,
                                        last_step_index)
@@ -112,7 +112,6 @@ impl Scratch {
                        WHERE session_id = lpad((:client_id)::text, 36, '0');\n";
         let runs = of("tool_runs", &of_run).await?;
         let opened = of("chunks", &format!("{of_trace} AND records = 0")).await?;
-        let effects = of("effects", &of_trace).await?;
         let has_two = !opened.sql.is_empty();
         let (begun, ended) = match has_two {
             true => (
@@ -123,14 +122,14 @@ impl Scratch {
         };
         let closed = of("chunks", &format!("{of_trace} AND records > 0")).await?;
         let mut sql = String::from("\\set step :step + 1\nBEGIN;\n");
-        let before = [&runs, &opened, &effects, &begun];
+        let before = [&runs, &opened, &begun];
         sql.extend(before.map(|rows| rows.sql.as_str()));
         if has_two {
             sql += session;
             sql += &format!(
                 "COMMIT;\nBEGIN;\n\
-                 UPDATE tool_runs SET status = 'ok', latency_ms = 1 WHERE tool_run_id = {ID};\n\
-                 UPDATE effects SET settled = 1 WHERE idempotency_key = {ID};\n"
+                 UPDATE tool_runs SET status = 'ok', latency_ms = 1, settled = 1 \
+                 WHERE tool_run_id = {ID};\n"
             );
         }
         sql.extend([&ended, &closed].map(|rows| rows.sql.as_str()));
@@ -208,6 +207,7 @@ fn written(name: &str, cell: &Value, keys: &[&str]) -> String {
         }
         (name, _) if keys.contains(&name) => ID.to_owned(),
         ("status", _) => "'started'".into(),
+        ("settled", Value::Number(_)) => "0".into(),
         ("owner" | "latency_ms", _) => "NULL::bigint".into(),
         ("output_json" | "error_json", _) => "NULL::text".into(),
         (name, Value::String(text)) => {
@@ -225,7 +225,8 @@ fn written(name: &str, cell: &Value, keys: &[&str]) -> String {
 
 /// The digits of a cell that holds bytes.
 fn hex_of<'a>(name: &str, text: &'a str) -> Option<&'a str> {
-    let is_bytes = ["payload", "packed", "link_prev", "link_digest"].contains(&name);
+    let is_bytes =
+        ["payload", "packed", "link_prev", "link_digest", "asked_digest"].contains(&name);
     text.strip_prefix("\\x").filter(|_| is_bytes)
 }
 

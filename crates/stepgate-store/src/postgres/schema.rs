@@ -14,7 +14,7 @@ use crate::tables::SchemaState;
 pub(super) const TABLES_SQL: &str = include_str!("migrations/V0001__tables.sql");
 
 /// Every migration, in order: the n-th leads to version n.
-pub(super) const MIGRATIONS: [&str; 13] = [
+pub(super) const MIGRATIONS: [&str; 14] = [
     TABLES_SQL,
     include_str!("migrations/V0002__refusals.sql"),
     include_str!("migrations/V0003__nodes.sql"),
@@ -28,6 +28,7 @@ pub(super) const MIGRATIONS: [&str; 13] = [
     include_str!("migrations/V0011__chunks_alone.sql"),
     include_str!("migrations/V0012__archives.sql"),
     include_str!("migrations/V0013__erasable.sql"),
+    include_str!("migrations/V0014__keys.sql"),
 ];
 
 /// The version at which rows are moved into chunks, before the next migration.

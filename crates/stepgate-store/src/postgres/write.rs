@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use stepgate_core::archive::ArchivedRun;
 use stepgate_core::budget::{Account, BudgetChange};
 use stepgate_core::decimal::Decimal;
-use stepgate_core::ids::SessionId;
+use stepgate_core::ids::{IdempotencyKey, SessionId};
 use stepgate_core::lease::Ownership;
 use stepgate_core::ports::{ApprovalChange, KeyChange};
 
@@ -13,7 +13,7 @@ use super::columns::{arrays, by_column};
 use super::link::{IS_KEPT, Query};
 use super::listen::CHANNEL;
 use crate::new_rows::{
-    GIVEN_OF_ARCHIVED, account_row, approval_row, archived_row, binding_row, chunk_row,
+    GIVEN_OF_ARCHIVED, account_row, approval_row, archived_row, binding_cells, chunk_row,
     erasable_row, event_row, run_row, sealed_row, session_row,
 };
 use crate::plan::{AccountChange, Chain, NewRun, Rows, SealedChange};
@@ -60,6 +60,7 @@ pub(super) fn statements(planned: &[Planned<'_>], moved: &[Moved], stamp: Stamp)
     add(insert(&SESSIONS, rows().filter_map(|rows| rows.session).map(session_row).collect()));
     let new = planned.iter().filter_map(|planned| Some((planned.rows.run?, planned.after?)));
     add(new_runs(new));
+    add(bound_later(planned));
     add(changed_runs(planned));
     add(insert(&CHUNKS, rows().filter_map(chunk_row).collect()));
     let (mut asked, mut decided) = (Vec::new(), Vec::new());
@@ -71,17 +72,7 @@ pub(super) fn statements(planned: &[Planned<'_>], moved: &[Moved], stamp: Stamp)
     }
     add(insert(&APPROVALS, asked));
     add(decisions(decided));
-    let (mut bound, mut settled) = (Vec::new(), Vec::new());
-    for change in rows().filter_map(|rows| Some((rows.key?, rows.trace?.0))) {
-        match change {
-            (KeyChange::Bind(binding), _) => bound.push(binding_row(binding)),
-            (KeyChange::Settle(key), run_id) => {
-                settled.push(vec![key.as_str().into(), Cell::text_of(run_id)]);
-            }
-        }
-    }
-    add(insert(&EFFECTS, bound));
-    add(settlements(settled));
+    add(settled_elsewhere(rows()));
     let (mut kept, mut erased) = (Vec::new(), Vec::new());
     for change in rows().filter_map(|rows| rows.sealed) {
         match change {
@@ -161,12 +152,40 @@ fn new_runs<'a>(new: impl Iterator<Item = (NewRun<'a>, Ownership)>) -> Option<Qu
     insert_with(&TOOL_RUNS, &names, rows.collect())
 }
 
+/// Keys of runs that were opened before. Before a run ends: after that, a trigger refuses.
+fn bound_later(planned: &[Planned<'_>]) -> Option<Query> {
+    let bound = planned.iter().filter_map(|Planned { rows, .. }| match (rows.run, rows.key?) {
+        (None, KeyChange::Bind(binding)) => {
+            let run_id = [Cell::text_of(binding.trace_id)].into_iter();
+            Some(run_id.chain(binding_cells(Some(binding))).collect::<Vec<_>>())
+        }
+        (Some(_), KeyChange::Bind(_)) | (_, KeyChange::Settle(_)) => None,
+    });
+    update(
+        &TOOL_RUNS,
+        "tool_run_id, idempotency_key, tool_server, bound_tool, asked_digest, settled",
+        "idempotency_key = new.idempotency_key, tool_server = new.tool_server,
+         bound_tool = new.bound_tool, asked_digest = new.asked_digest, settled = new.settled",
+        "there.tool_run_id = new.tool_run_id AND there.idempotency_key IS NULL",
+        bound.collect(),
+    )
+}
+
+/// The key that a plan settles, and whether it is in the run's own row.
+fn settled_key<'a>(rows: &Rows<'a>) -> Option<(&'a IdempotencyKey, bool)> {
+    match rows.key? {
+        KeyChange::Settle(key) => Some((key, rows.trace?.1.has_own_key)),
+        KeyChange::Bind(_) => None,
+    }
+}
+
 /// Runs that existed before, whatever changes in them: the condition on owner and epoch is the fence.
 fn changed_runs(planned: &[Planned<'_>]) -> Option<Query> {
     let changed = planned.iter().filter_map(|Planned { rows, after, held, .. }| {
         let (run_id, trace) = rows.trace?;
         let (after, held) = ((*after)?, (*held)?);
         let ending = rows.record.map(|(record, _)| &record.ending);
+        let own_key = settled_key(rows).filter(|(_, is_own)| *is_own);
         Some(vec![
             Cell::text_of(run_id),
             trace.status.as_str().into(),
@@ -176,15 +195,19 @@ fn changed_runs(planned: &[Planned<'_>]) -> Option<Query> {
             after.owner.map(Cell::Number).into(),
             held.owner.map(Cell::Number).into(),
             Cell::Number(held.epoch),
+            own_key.map(|(key, _)| key.as_str()).into(),
         ])
     });
     update(
         &TOOL_RUNS,
-        "tool_run_id, status, output_json, error_json, latency_ms, owner, held, epoch",
+        "tool_run_id, status, output_json, error_json, latency_ms, owner, held, epoch, settled_key",
         "status = new.status, output_json = new.output_json, error_json = new.error_json,
-         latency_ms = new.latency_ms, owner = new.owner",
+         latency_ms = new.latency_ms, owner = new.owner,
+         settled = CASE WHEN new.settled_key IS NULL THEN there.settled ELSE 1 END",
         "there.tool_run_id = new.tool_run_id AND there.epoch = new.epoch
-         AND there.owner IS NOT DISTINCT FROM new.held",
+         AND there.owner IS NOT DISTINCT FROM new.held
+         AND (new.settled_key IS NULL
+              OR there.idempotency_key = new.settled_key AND there.settled = 0)",
         changed.collect(),
     )
 }
@@ -200,10 +223,16 @@ fn decisions(rows: Vec<Vec<Cell<'_>>>) -> Option<Query> {
     )
 }
 
-fn settlements(rows: Vec<Vec<Cell<'_>>>) -> Option<Query> {
+/// Keys that runs of older versions have bound: they are not in the run's own row.
+fn settled_elsewhere<'a>(rows: impl Iterator<Item = &'a Rows<'a>>) -> Option<Query> {
+    let settled = rows.filter_map(|rows| {
+        let (key, is_own) = settled_key(rows)?;
+        let (run_id, _) = rows.trace?;
+        (!is_own).then(|| vec![key.as_str().into(), Cell::text_of(run_id)])
+    });
     let is_in_flight = "there.idempotency_key = new.idempotency_key
                         AND there.trace_id = new.trace_id AND there.settled = 0";
-    update(&EFFECTS, "idempotency_key, trace_id", "settled = 1", is_in_flight, rows)
+    update(&EFFECTS, "idempotency_key, trace_id", "settled = 1", is_in_flight, settled.collect())
 }
 
 /// Events get their positions from a counter, in the order in which they are given.
@@ -234,8 +263,8 @@ fn erasures(table: &Table, run_ids: Vec<String>) -> Option<Query> {
     (!run_ids.is_empty()).then(|| Query::new(sql, vec![Box::new(run_ids)]))
 }
 
-/// Runs that leave the store: what is kept of each, then the end of their rows. A run that is not over, or has another
-/// number of events, fails the batch.
+/// Runs that leave the store: what is kept of each, then the end of their rows. A trigger moves the bindings of their keys
+/// into `effects`. A run that is not over, or has another number of events, fails the batch.
 fn archived_runs(runs: &[&ArchivedRun]) -> Vec<Query> {
     if runs.is_empty() {
         return Vec::new();

@@ -16,7 +16,7 @@ use super::{list, read};
 use crate::Result;
 use crate::chunk::{Chunk, chunk_from};
 use crate::payload_keys::PayloadKeys;
-use crate::rows::{Cells, approval_from, binding_from, event_from, run_from};
+use crate::rows::{Cells, approval_from, binding_from, bound_run_from, event_from};
 use crate::select::{self, Read, Select};
 use crate::tables::{APPROVALS, CHUNKS, Cell, EFFECTS, EVENTS, TOOL_RUNS, Table, integer};
 
@@ -62,7 +62,7 @@ pub(super) fn page(
 struct RunRow {
     position: u64,
     run_id: RunId,
-    run: Result<Run>,
+    run: Result<(Run, Option<Binding>)>,
 }
 
 fn runs(
@@ -82,7 +82,7 @@ fn runs(
         Ok(RunRow {
             position: cells.number("position")?,
             run_id: cells.parsed("tool_run_id")?,
-            run: run_from(cells),
+            run: bound_run_from(cells),
         })
     });
     all(connection, select)
@@ -177,8 +177,12 @@ fn dossier(
     let chunks = rows.chunks.counted(position);
     let events = rows.events.of(position, &mut counts.events);
     let approval = rows.approvals.one_of(position, &mut counts.approvals);
-    let binding = rows.bindings.one_of(position, &mut counts.bindings);
-    let (run, chunks) = (run?, chunks?);
+    let elsewhere = rows.bindings.one_of(position, &mut counts.bindings);
+    let ((run, own_binding), chunks) = (run?, chunks?);
+    if own_binding.is_some() {
+        // A second binding is not accounted for.
+        counts.bindings = 0;
+    }
     for (chunk, count) in &chunks {
         let number = |parts: usize| u64::try_from(parts).unwrap_or(u64::MAX) * count;
         counts.entries += number(chunk.entries.len());
@@ -194,7 +198,7 @@ fn dossier(
         checkpoints: trace.checkpoints,
         events: events?,
         approval: approval?,
-        binding: binding?,
+        binding: own_binding.or(elsewhere?),
         sealed: read::sealed(connection, &run, keys)?,
         record: trace.record.map(|record| record.of(&run)).transpose()?,
         run,

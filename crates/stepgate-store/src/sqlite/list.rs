@@ -16,7 +16,7 @@ use crate::select::{
     Conditions, Engine, IS_IN_SESSION_OF, Select, index_conditions, run_conditions, turn_conditions,
 };
 use crate::tables::{
-    APPROVALS, CHUNKS, Cell, EFFECTS, EVENTS, LOOSE_EVENTS, SESSIONS, TOOL_RUNS, Table,
+    APPROVALS, BINDINGS, CHUNKS, Cell, EFFECTS, EVENTS, LOOSE_EVENTS, SESSIONS, TOOL_RUNS, Table,
 };
 
 /// How many rows an index would find, up to [`COUNTED_MAX`].
@@ -139,12 +139,14 @@ pub(super) fn damage(connection: &Connection, check: &str, table: &str) -> Resul
     Ok(found)
 }
 
-/// Keys that are bound to more than one trace. The unique index that would have refused the second is not
+/// Keys that are bound to more than one trace. The unique indexes that would have refused the second are not
 /// used: SQLite sorts the rows themselves, on disk where there are many.
 pub(super) fn shared_keys(limit: usize) -> Select<IdempotencyKey> {
     let none = Conditions::default();
-    none.select(EFFECTS, limit, key_from, |_| {
-        "SELECT idempotency_key FROM effects NOT INDEXED
+    none.select(BINDINGS, limit, key_from, |_| {
+        "SELECT idempotency_key
+         FROM (SELECT idempotency_key FROM tool_runs NOT INDEXED WHERE idempotency_key IS NOT NULL
+               UNION ALL SELECT idempotency_key FROM effects NOT INDEXED)
          GROUP BY idempotency_key HAVING count(*) > 1 LIMIT #"
             .to_owned()
     })

@@ -25,16 +25,23 @@ pub(super) fn chain(connection: &Connection, session_id: SessionId) -> Result<Op
 pub(super) fn trace(connection: &Connection, run_id: RunId) -> Result<Option<Trace>> {
     let sql = "SELECT tool_run_id, session_id, status,
                EXISTS (SELECT 1 FROM sealed_payloads AS sealed
-                       WHERE sealed.tool_run_id = tool_runs.tool_run_id) AS is_sealed
+                       WHERE sealed.tool_run_id = tool_runs.tool_run_id) AS is_sealed,
+               idempotency_key IS NOT NULL AS has_own_key
                FROM tool_runs WHERE tool_run_id = $1";
     let run = Select::new(TOOL_RUNS, sql, vec![Cell::text_of(run_id)], |cells| {
         let status = cells.spelled("status", Status::parse)?;
-        Ok((cells.parsed("session_id")?, status, cells.number("is_sealed")? == 1))
+        Ok(Trace {
+            session_id: cells.parsed("session_id")?,
+            status,
+            tail: Tail::EMPTY,
+            is_sealed: cells.number("is_sealed")? == 1,
+            has_own_key: cells.number("has_own_key")? == 1,
+        })
     });
-    let Some((session_id, status, is_sealed)) = one(connection, run)? else {
+    let Some(trace) = one(connection, run)? else {
         return Ok(None);
     };
-    Ok(Some(Trace { session_id, status, tail: tail(connection, run_id)?, is_sealed }))
+    Ok(Some(Trace { tail: tail(connection, run_id)?, ..trace }))
 }
 
 fn tail(connection: &Connection, run_id: RunId) -> Result<Tail> {
@@ -46,9 +53,18 @@ pub(super) fn has_checkpoint(connection: &Connection, run_id: RunId, number: u64
     Ok(numbers.iter().flatten().any(|there| *there == number))
 }
 
-/// Whether a key is bound, found in the index alone.
+/// Whether a key is bound, found in the indexes alone.
 pub(super) fn is_bound(connection: &Connection, key: &IdempotencyKey) -> Result<bool> {
-    exists(connection, "SELECT 1 FROM effects WHERE idempotency_key = ?1", [key.as_str()])
+    let sql = "SELECT 1 FROM tool_runs WHERE idempotency_key = ?1
+               UNION ALL SELECT 1 FROM effects WHERE idempotency_key = ?1";
+    exists(connection, sql, [key.as_str()])
+}
+
+/// Whether a trace has bound a key.
+pub(super) fn has_key(connection: &Connection, run_id: RunId) -> Result<bool> {
+    let sql = "SELECT 1 FROM tool_runs WHERE tool_run_id = ?1 AND idempotency_key IS NOT NULL
+               UNION ALL SELECT 1 FROM effects WHERE trace_id = ?1";
+    exists(connection, sql, [run_id.to_string()])
 }
 
 fn exists(connection: &Connection, sql: &str, values: impl Params) -> Result<bool> {
@@ -62,8 +78,12 @@ pub(super) fn dossier(
     run_id: RunId,
     keys: &PayloadKeys,
 ) -> Result<Option<Dossier>> {
-    let Some(run) = one(connection, select::run(run_id))? else {
+    let Some((run, own_binding)) = one(connection, select::bound_run(run_id))? else {
         return Ok(None);
+    };
+    let binding = match own_binding {
+        Some(binding) => Some(binding),
+        None => one(connection, select::binding_elsewhere(run_id))?,
     };
     let trace = chunks(connection, run_id)?;
     Ok(Some(Dossier {
@@ -71,7 +91,7 @@ pub(super) fn dossier(
         entries: trace.entries.into_iter().map(|(appended, _)| appended).collect(),
         checkpoints: trace.checkpoints,
         approval: one(connection, select::approval_of(run_id))?,
-        binding: one(connection, select::binding_of(run_id))?,
+        binding,
         events: all(connection, select::events_of(run_id))?,
         sealed: sealed(connection, &run, keys)?,
         record: trace.record.map(|record| record.of(&run)).transpose()?,

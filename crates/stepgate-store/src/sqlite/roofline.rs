@@ -150,17 +150,11 @@ fn step(connection: &Connection, run: &str) -> rusqlite::Result<Step> {
         before.extend(whole("tool_runs", "tool_run_id")?.into_iter().map(without_ending));
         before.extend(rows("chunks", "trace_id = ?1 AND records = 0")?);
         before.extend(rows("events", &earlier)?);
-        before.extend(whole("effects", "trace_id")?);
         after.push(ending(connection, run)?);
         after.extend(rows("events", &later)?);
-        after.push(Statement {
-            sql: "UPDATE effects SET settled = 1 WHERE trace_id = ?1".into(),
-            values: vec![Value::Text(run.to_owned())],
-        });
     } else {
         after.extend(whole("tool_runs", "tool_run_id")?);
         after.extend(whole("events", "tool_run_id")?);
-        after.extend(whole("effects", "trace_id")?);
     }
     after.extend(rows("chunks", "trace_id = ?1 AND records > 0")?);
     Ok(Step { tool, before_the_act: before, after_the_act: after })
@@ -192,6 +186,7 @@ fn without_ending(mut insert: Statement) -> Statement {
         match name {
             "status" => *value = Value::Text("started".into()),
             "output_json" | "error_json" | "latency_ms" => *value = Value::Null,
+            "settled" if *value != Value::Null => *value = Value::Integer(0),
             _ => {}
         }
     }
@@ -202,10 +197,13 @@ fn without_ending(mut insert: Statement) -> Statement {
 fn ending(connection: &Connection, run: &str) -> rusqlite::Result<Statement> {
     let values = connection
         .prepare_cached(
-            "SELECT status, output_json, error_json, latency_ms FROM tool_runs WHERE tool_run_id = ?1",
+            "SELECT status, output_json, error_json, latency_ms, settled FROM tool_runs
+             WHERE tool_run_id = ?1",
         )?
-        .query_row([run], |row| (0..4).map(|column| row.get(column)).collect::<Result<Vec<_>, _>>())?;
-    let sql = "UPDATE tool_runs SET status = ?, output_json = ?, error_json = ?, latency_ms = ?
+        .query_row([run], |row| {
+            (0..5).map(|column| row.get(column)).collect::<Result<Vec<_>, _>>()
+        })?;
+    let sql = "UPDATE tool_runs SET status = ?, output_json = ?, error_json = ?, latency_ms = ?, settled = ?
                WHERE tool_run_id = ?";
     let values = values.into_iter().chain([Value::Text(run.to_owned())]).collect();
     Ok(Statement { sql: sql.into(), values })

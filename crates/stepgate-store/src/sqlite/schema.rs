@@ -20,7 +20,7 @@ use crate::Result;
 pub(super) const APPLICATION_ID: i64 = 0x5347_4154;
 
 /// Every migration, in order: the n-th leads to version n.
-const MIGRATIONS: [&str; 12] = [
+const MIGRATIONS: [&str; 13] = [
     include_str!("migrations/V0001__tables.sql"),
     include_str!("migrations/V0002__refusals.sql"),
     include_str!("migrations/V0003__sealed.sql"),
@@ -33,6 +33,7 @@ const MIGRATIONS: [&str; 12] = [
     include_str!("migrations/V0010__chunks_alone.sql"),
     include_str!("migrations/V0011__archives.sql"),
     include_str!("migrations/V0012__erasable.sql"),
+    include_str!("migrations/V0013__keys.sql"),
 ];
 
 /// The version at which rows are moved into chunks, before the next migration.

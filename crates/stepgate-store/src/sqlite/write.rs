@@ -3,6 +3,7 @@
 use rusqlite::{CachedStatement, Connection, Params, Result, params, params_from_iter};
 use stepgate_core::approval::Approval;
 use stepgate_core::archive::ArchivedRun;
+use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{IdempotencyKey, RunId, SessionId};
 use stepgate_core::ports::{ApprovalChange, KeyChange};
 use stepgate_core::record::Record;
@@ -10,13 +11,13 @@ use stepgate_core::run::{Ending, Status};
 
 use super::cells::into_values;
 use crate::new_rows::{
-    GIVEN_OF_ARCHIVED, account_row, approval_row, archived_row, binding_row, chunk_row,
+    GIVEN_OF_ARCHIVED, account_row, approval_row, archived_row, binding_cells, chunk_row,
     erasable_row, event_row, run_row, sealed_row, session_row,
 };
 use crate::plan::{AccountChange, Chain, Rows, RunChange, SealedChange};
 use crate::tables::{
-    APPROVALS, BUDGET_ACCOUNTS, CHUNKS, Cell, EFFECTS, ERASABLE_ARGS, EVENTS, SEALED_PAYLOADS,
-    SESSIONS, TOOL_RUNS, Table, integer,
+    APPROVALS, BUDGET_ACCOUNTS, CHUNKS, Cell, ERASABLE_ARGS, EVENTS, SEALED_PAYLOADS, SESSIONS,
+    TOOL_RUNS, Table, integer,
 };
 
 /// The statements of one batch; each is looked up once, however many rows it writes.
@@ -78,16 +79,7 @@ pub(super) fn rows(statements: &mut Statements<'_>, rows: &Rows<'_>) -> Result<(
         Some(ApprovalChange::Decide(approval)) => decide_approval(statements, approval)?,
         None => {}
     }
-    match rows.key {
-        Some(KeyChange::Bind(binding)) => statements.insert(&EFFECTS, binding_row(binding))?,
-        Some(KeyChange::Settle(key)) => settle(statements, key)?,
-        None => {}
-    }
-    match rows.change {
-        Some(RunChange::Status(run_id, status)) => update_status(statements, run_id, status)?,
-        Some(RunChange::End(record)) => end_run(statements, record)?,
-        None => {}
-    }
+    change_run(statements, rows)?;
     for change in &rows.accounts {
         change_account(statements, change)?;
     }
@@ -113,6 +105,26 @@ pub(super) fn rows(statements: &mut Statements<'_>, rows: &Rows<'_>) -> Result<(
         None => {}
     }
     Ok(())
+}
+
+/// The changes of a run's row and of its key. A key is bound before the run ends: after that, triggers refuse.
+fn change_run(statements: &mut Statements<'_>, rows: &Rows<'_>) -> Result<()> {
+    let has_own_key = rows.trace.is_some_and(|(_, trace)| trace.has_own_key);
+    let mut settled = None;
+    match rows.key {
+        // The row of a new run has it.
+        Some(KeyChange::Bind(_)) if rows.run.is_some() => {}
+        Some(KeyChange::Bind(binding)) => bind(statements, binding)?,
+        Some(KeyChange::Settle(key)) if has_own_key => settled = Some(key),
+        Some(KeyChange::Settle(key)) => settle_elsewhere(statements, key)?,
+        None => {}
+    }
+    match (rows.change, settled) {
+        (Some(RunChange::End(record)), settled) => return end_run(statements, record, settled),
+        (Some(RunChange::Status(run_id, status)), _) => update_status(statements, run_id, status)?,
+        (None, _) => {}
+    }
+    settled.map_or(Ok(()), |key| settle(statements, key))
 }
 
 pub(super) fn chain(
@@ -147,7 +159,23 @@ fn decide_approval(statements: &mut Statements<'_>, approval: &Approval) -> Resu
     statements.execute(sql, row)
 }
 
+/// Binds a key of a run that was opened before.
+fn bind(statements: &mut Statements<'_>, binding: &Binding) -> Result<()> {
+    let sql =
+        "UPDATE OR ROLLBACK tool_runs SET idempotency_key = ?2, tool_server = ?3, bound_tool = ?4,
+                 asked_digest = ?5, settled = ?6
+               WHERE tool_run_id = ?1 AND idempotency_key IS NULL";
+    let run_id = [Cell::text_of(binding.trace_id)].into_iter();
+    statements.execute(sql, params_from_iter(run_id.chain(binding_cells(Some(binding)))))
+}
+
 fn settle(statements: &mut Statements<'_>, key: &IdempotencyKey) -> Result<()> {
+    let sql = "UPDATE OR ROLLBACK tool_runs SET settled = 1 WHERE idempotency_key = ?1";
+    statements.execute(sql, [key.as_str()])
+}
+
+/// The same of a key that a run of an older version has bound.
+fn settle_elsewhere(statements: &mut Statements<'_>, key: &IdempotencyKey) -> Result<()> {
     let sql = "UPDATE OR ROLLBACK effects SET settled = 1 WHERE idempotency_key = ?1";
     statements.execute(sql, [key.as_str()])
 }
@@ -157,8 +185,14 @@ fn update_status(statements: &mut Statements<'_>, run_id: RunId, status: Status)
     statements.execute(sql, params![run_id.to_string(), status.as_str()])
 }
 
-fn end_run(statements: &mut Statements<'_>, record: &Record) -> Result<()> {
-    let sql = "UPDATE OR ROLLBACK tool_runs SET status = ?2, output_json = ?3, error_json = ?4, latency_ms = ?5
+/// Ends a run, and settles the key in its row, where there is one to settle.
+fn end_run(
+    statements: &mut Statements<'_>,
+    record: &Record,
+    settled: Option<&IdempotencyKey>,
+) -> Result<()> {
+    let sql = "UPDATE OR ROLLBACK tool_runs SET status = ?2, output_json = ?3, error_json = ?4, latency_ms = ?5,
+                 settled = iif(?6, 1, settled)
                WHERE tool_run_id = ?1";
     let Ending { output_json, error_json, latency_ms } = &record.ending;
     let row = params![
@@ -167,6 +201,7 @@ fn end_run(statements: &mut Statements<'_>, record: &Record) -> Result<()> {
         output_json.as_deref(),
         error_json.as_deref(),
         integer(*latency_ms),
+        settled.is_some(),
     ];
     statements.execute(sql, row)
 }
@@ -188,7 +223,8 @@ fn change_account(statements: &mut Statements<'_>, change: &AccountChange<'_>) -
     statements.execute(sql, row)
 }
 
-/// Deletes the rows of a run, after what is kept of it is written: before that, triggers refuse. The event that says so is
+/// Deletes the rows of a run, after what is kept of it is written: before that, triggers refuse. Another trigger moves the
+/// binding of its key into `effects`. The event that says so is
 /// written before, so that the last position of an event is not given again.
 fn take_out(statements: &mut Statements<'_>, run: &ArchivedRun) -> Result<()> {
     let keep = format!(

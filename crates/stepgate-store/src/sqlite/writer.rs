@@ -454,7 +454,7 @@ impl View for Looking<'_> {
     }
 
     fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>> {
-        one(self.connection, select::binding(key))
+        one(self.connection, select::binding(Engine::Sqlite, key))
     }
 
     fn is_bound(&mut self, key: &IdempotencyKey) -> Result<bool> {
@@ -467,7 +467,7 @@ impl View for Looking<'_> {
     }
 
     fn has_key(&mut self, run_id: RunId) -> Result<bool> {
-        Ok(one(self.connection, select::binding_of(run_id))?.is_some())
+        read::has_key(self.connection, run_id)
     }
 
     fn approval(&mut self, approval_id: ApprovalId) -> Result<Option<Approval>> {

@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rusqlite::Connection;
 use rusqlite::types::Value;
 use stepgate_core::ports::{Dossier, Store};
 use stepgate_store::{OpenError, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
 use crate::desk::{Desk, Step};
+use crate::older_keys::{OF_EFFECTS, OF_RUNS};
 use crate::server;
 use crate::unfolded::{PARTS, Unfolded};
 
@@ -47,6 +49,7 @@ pub(crate) fn to_version_8(path: &Path) {
         );
         stranger.execute_batch(&back).unwrap();
     }
+    to_older_keys(&stranger);
     let later = "DROP TABLE archived_runs; DROP TABLE erasable_args; DROP TABLE chunks;
                  PRAGMA user_version = 8";
     stranger.execute_batch(later).unwrap();
@@ -59,6 +62,30 @@ pub(crate) fn to_version_8(path: &Path) {
             let length = SQLITE_REFUSALS[from..].find("END;").unwrap() + 4;
             stranger.execute_batch(&SQLITE_REFUSALS[from..from + length]).unwrap();
         }
+    }
+}
+
+/// Puts the bindings of keys back into `effects`, as all versions up to 12 had them.
+fn to_older_keys(stranger: &Connection) {
+    for table in ["tool_runs", "effects"] {
+        let trigger = format!("{table}_no_replace");
+        let back = format!(
+            "DROP TRIGGER {trigger};
+             CREATE TRIGGER {trigger} BEFORE INSERT ON {table} BEGIN SELECT 1; END;"
+        );
+        stranger.execute_batch(&back).unwrap();
+    }
+    let copy = format!(
+        "INSERT INTO effects ({OF_EFFECTS})
+         SELECT {OF_RUNS} FROM tool_runs WHERE idempotency_key IS NOT NULL ORDER BY position"
+    );
+    stranger.execute(&copy, []).unwrap();
+    for trigger in ["bind_free", "bind_once", "settle_once", "keep_key"] {
+        stranger.execute_batch(&format!("DROP TRIGGER tool_runs_{trigger}")).unwrap();
+    }
+    stranger.execute_batch("DROP INDEX tool_runs_by_key").unwrap();
+    for column in ["idempotency_key", "tool_server", "bound_tool", "asked_digest", "settled"] {
+        stranger.execute_batch(&format!("ALTER TABLE tool_runs DROP COLUMN {column}")).unwrap();
     }
 }
 
@@ -115,6 +142,8 @@ impl Before {
             assert_eq!(self.desk.store.dossier(run_id).await.unwrap().as_ref(), Some(run));
         }
         self.desk.store.commit(self.granted.closing()).await.unwrap();
+        let settled = self.desk.store.binding(&self.granted.key).await;
+        assert_eq!(settled, Ok(Some(self.granted.binding(true))));
         self.desk.finished().await;
     }
 }

@@ -21,16 +21,16 @@ use crate::server;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A schema with nodes on it.
-struct House {
+pub(crate) struct House {
     schema: String,
 }
 
 impl House {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { schema: server::fresh_schema() }
     }
 
-    async fn node(&self, name: &str) -> Arc<PostgresStore> {
+    pub(crate) async fn node(&self, name: &str) -> Arc<PostgresStore> {
         self.node_with(PostgresOptions { node_id: name.into(), ..PostgresOptions::default() }).await
     }
 
@@ -40,7 +40,7 @@ impl House {
         Arc::new(store)
     }
 
-    fn sql(&self, sql: &str) -> String {
+    pub(crate) fn sql(&self, sql: &str) -> String {
         let sql = format!("SET search_path = {}; {sql}", self.schema);
         server::shared().sql("postgres", &sql).unwrap()
     }

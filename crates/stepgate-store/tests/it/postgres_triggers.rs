@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use stepgate_core::ports::StepCommit;
 use stepgate_store::{PostgresOptions, PostgresStore};
 
 use crate::budgets::{charge, take};
@@ -27,7 +28,16 @@ async fn stranger() -> Stranger {
     let mut pausing = paused.pausing().0;
     pausing.sealed = Some(Arc::from(&b"as it came"[..]));
     desk.store.commit(pausing).await.unwrap();
-    Stranger { schema }
+    let mut unbound = desk.step();
+    desk.store.commit(StepCommit { key: None, ..unbound.opening() }).await.unwrap();
+    let stranger = Stranger { schema };
+    // Keys of runs of an older version: one is settled, one is not.
+    let older = "INSERT INTO effects (idempotency_key, tool_server, tool_name, asked_digest,
+                                      trace_id, settled)
+                 VALUES ('older', 'core', 'THINK', '', 'older run', 1),
+                        ('old', 'core', 'THINK', '', 'old run', 0)";
+    stranger.sql(older).unwrap();
+    stranger
 }
 
 struct Stranger {
@@ -138,10 +148,70 @@ async fn what_is_fixed_stays_fixed() {
         ("UPDATE approvals SET status = 'denied'", "a decided approval never changes"),
         ("UPDATE effects SET tool_name = 'x'", "a bound key never changes"),
         ("UPDATE effects SET settled = 0", "an effect is settled once"),
+        (
+            "UPDATE tool_runs SET idempotency_key = 'x' WHERE status = 'approved'",
+            "a bound key never changes",
+        ),
+        (
+            "UPDATE tool_runs SET idempotency_key = NULL WHERE status = 'approved'",
+            "a bound key never changes",
+        ),
+        ("UPDATE tool_runs SET tool_server = '' WHERE settled = 0", "a bound key never changes"),
+        ("UPDATE tool_runs SET bound_tool = '' WHERE settled = 0", "a bound key never changes"),
+        ("UPDATE tool_runs SET asked_digest = '' WHERE settled = 0", "a bound key never changes"),
+        ("UPDATE tool_runs SET settled = NULL WHERE settled = 0", "an effect is settled once"),
+        ("UPDATE tool_runs SET settled = 2 WHERE settled = 0", "an effect is settled once"),
+        (
+            "UPDATE tool_runs SET settled = 1 WHERE status = 'approved';
+             UPDATE tool_runs SET settled = 0 WHERE status = 'approved'",
+            "an effect is settled once",
+        ),
         ("UPDATE budget_accounts SET budget = 'x'", "what names an account never changes"),
         ("UPDATE budget_accounts SET used = -1", "violates check constraint"),
     ];
     for (sql, why) in rows {
         stranger.refuses(sql, why);
     }
+}
+
+/// In the rows of runs and in `effects`.
+#[tokio::test]
+async fn a_key_is_bound_once_in_both_tables_and_a_run_has_one() {
+    let stranger = stranger().await;
+    let names = "idempotency_key, tool_server, tool_name, asked_digest, trace_id, settled";
+    let approved = "FROM tool_runs WHERE status = 'approved'";
+    let effect = |key: &str, trace: &str| {
+        format!("INSERT INTO effects ({names}) SELECT {key}, '', '', '', {trace}, 0 {approved}")
+    };
+    let why = "effects: a key is bound already";
+    stranger.refuses(&effect("idempotency_key", "'new'"), why);
+    stranger.refuses(&effect("'new'", "tool_run_id"), why);
+    let run = |key: &str| {
+        format!(
+            "INSERT INTO tool_runs (tool_run_id, ts, session_id, principal_id, step_index, status,
+                                    payload_bytes, payload, epoch, idempotency_key, settled)
+             SELECT 'new', ts, session_id, principal_id, 9, 'started', 0, '', 0, {key}, 0 {approved}"
+        )
+    };
+    stranger.refuses(&run("'older'"), "tool_runs: a key is bound already");
+    stranger.refuses(&run("idempotency_key"), "duplicate key");
+    let unbound = "WHERE status = 'started' AND idempotency_key IS NULL";
+    let bind =
+        |key: &str| format!("UPDATE tool_runs SET idempotency_key = {key}, settled = 0 {unbound}");
+    stranger.refuses(&bind("'older'"), "tool_runs: a key is bound already");
+    stranger.refuses(&bind(&format!("(SELECT idempotency_key {approved})")), "duplicate key");
+    let trace = format!("(SELECT tool_run_id FROM tool_runs {unbound})");
+    let older = format!("INSERT INTO effects ({names}) SELECT 'its own', '', '', '', {trace}, 0");
+    stranger.sql(&older).unwrap();
+    stranger.refuses(&bind("'second'"), "tool_runs: a key is bound already");
+}
+
+#[tokio::test]
+async fn a_key_that_is_free_can_be_bound_and_settled() {
+    let stranger = stranger().await;
+    let bind = "UPDATE tool_runs SET idempotency_key = 'new', settled = 0
+                WHERE status = 'started' AND idempotency_key IS NULL RETURNING 1";
+    assert_eq!(stranger.sql(bind).unwrap().lines().next(), Some("1"));
+    let settle = "UPDATE tool_runs SET settled = 1 WHERE idempotency_key = 'new' RETURNING settled";
+    assert_eq!(stranger.sql(settle).unwrap().lines().next(), Some("1"));
 }

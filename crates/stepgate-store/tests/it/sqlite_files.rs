@@ -72,8 +72,8 @@ async fn a_newer_file_is_refused_and_both_versions_are_named() {
         [SqliteStore::open(&path, SqliteOptions::default()), SqliteStore::open_read_only(&path)]
     {
         let error = refused.unwrap_err();
-        assert!(matches!(error, OpenError::NewerVersion { found: 77, supported: 12, .. }));
-        assert!(error.to_string().contains("version 77") && error.to_string().contains("knows 12"));
+        assert!(matches!(error, OpenError::NewerVersion { found: 77, supported: 13, .. }));
+        assert!(error.to_string().contains("version 77") && error.to_string().contains("knows 13"));
     }
 }
 
@@ -324,8 +324,11 @@ async fn a_cell_that_does_not_parse_back_names_its_table_run_and_column() {
         ("events", "payload_json", "'{'"),
         ("events", "payload_json", "payload_json || ' '"),
         ("events", "event_id", "event_id || 'z'"),
-        ("effects", "asked_digest", "'z'"),
-        ("effects", "settled", "2"),
+        ("tool_runs", "idempotency_key", "NULL"),
+        ("tool_runs", "tool_server", "NULL"),
+        ("tool_runs", "bound_tool", "NULL"),
+        ("tool_runs", "asked_digest", "x'7a'"),
+        ("tool_runs", "settled", "2"),
     ];
     let (_directory, path) = place();
     let desk = Desk::open(Arc::new(open(&path))).await;

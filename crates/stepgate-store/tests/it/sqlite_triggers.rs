@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use rusqlite::Connection;
+use rusqlite::types::Value;
+use stepgate_core::ports::StepCommit;
 use stepgate_store::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
 use crate::budgets::{charge, take};
 use crate::desk::Desk;
+use crate::older_keys::{OF_EFFECTS, OF_RUNS};
 
 /// A file with a row of every kind, finished, paused and decided, and a stranger's connection to it.
 async fn stranger() -> (TempDir, Connection) {
@@ -23,9 +26,19 @@ async fn stranger() -> (TempDir, Connection) {
     desk.store.commit(granted.granting(&asked).0).await.unwrap();
     let mut paused = desk.step();
     desk.store.commit(paused.pausing().0).await.unwrap();
+    let mut unbound = desk.step();
+    desk.store.commit(StepCommit { key: None, ..unbound.opening() }).await.unwrap();
     drop(desk);
-    (directory, Connection::open(path).unwrap())
+    let stranger = Connection::open(path).unwrap();
+    stranger.execute_batch(OLDER_KEYS).unwrap();
+    (directory, stranger)
 }
+
+/// Keys of runs of an older version: one is settled, one is not.
+const OLDER_KEYS: &str = "INSERT INTO effects (idempotency_key, tool_server, tool_name,
+                                               asked_digest, trace_id, settled)
+                          VALUES ('older', 'core', 'THINK', '', 'older run', 1),
+                                 ('old', 'core', 'THINK', '', 'old run', 0)";
 
 const TABLES: [&str; 7] =
     ["sessions", "tool_runs", "chunks", "approvals", "events", "effects", "budget_accounts"];
@@ -149,7 +162,7 @@ async fn what_is_fixed_in_a_changing_row_stays_fixed() {
     let (_directory, stranger) = stranger().await;
     let moving: [(&str, &[&str]); 5] = [
         ("sessions", &["head_number", "head_digest", "last_step_index"]),
-        ("tool_runs", &["status", "output_json", "error_json", "latency_ms"]),
+        ("tool_runs", &["status", "output_json", "error_json", "latency_ms", "settled"]),
         ("approvals", &["status", "ts_resolved", "approver_id", "note"]),
         ("effects", &["settled"]),
         ("budget_accounts", &["used"]),
@@ -184,6 +197,13 @@ async fn a_row_that_is_final_never_changes() {
         ("UPDATE effects SET settled = 0 WHERE settled = 1", "settled once"),
         ("UPDATE effects SET settled = 1 WHERE settled = 1", "settled once"),
         ("UPDATE effects SET settled = 2 WHERE settled = 0", "settled once"),
+        ("UPDATE tool_runs SET settled = NULL WHERE status = 'approved'", "settled once"),
+        ("UPDATE tool_runs SET settled = 2 WHERE status = 'approved'", "settled once"),
+        (
+            "BEGIN; UPDATE tool_runs SET settled = 1 WHERE status = 'approved';
+             UPDATE tool_runs SET settled = 0 WHERE status = 'approved'",
+            "settled once",
+        ),
         ("UPDATE sessions SET head_number = head_number - 1", "never gets shorter"),
         ("UPDATE sessions SET last_step_index = last_step_index - 1", "never gets shorter"),
         ("UPDATE budget_accounts SET used = -1", "CHECK constraint failed"),
@@ -193,6 +213,61 @@ async fn a_row_that_is_final_never_changes() {
     }
 }
 
+/// In the rows of runs and in `effects`.
+#[tokio::test]
+async fn a_key_is_bound_once_in_both_tables_and_a_run_has_one() {
+    let (_directory, stranger) = stranger().await;
+    let names = "idempotency_key, tool_server, tool_name, asked_digest, trace_id, settled";
+    let approved = "FROM tool_runs WHERE status = 'approved'";
+    for how in ["INSERT OR REPLACE", "REPLACE", "INSERT OR IGNORE", "INSERT"] {
+        let effect = |key: &str, trace: &str| {
+            format!("{how} INTO effects ({names}) SELECT {key}, '', '', '', {trace}, 0 {approved}")
+        };
+        let why = "effects: there is such a row already";
+        refuses(&stranger, &effect("idempotency_key", "'new'"), why);
+        refuses(&stranger, &effect("'new'", "tool_run_id"), why);
+        for key in ["'older'", "idempotency_key"] {
+            let run = format!(
+                "{how} INTO tool_runs (tool_run_id, ts, session_id, principal_id, step_index, status,
+                                       payload_bytes, payload, idempotency_key, settled)
+                 SELECT 'new', ts, session_id, principal_id, 9, 'started', 0, x'', {key}, 0 {approved}"
+            );
+            refuses(&stranger, &run, "tool_runs: there is such a row already");
+        }
+    }
+    let unbound = "WHERE status = 'started' AND idempotency_key IS NULL";
+    for how in ["UPDATE", "UPDATE OR REPLACE", "UPDATE OR IGNORE"] {
+        for key in ["'older'", &format!("(SELECT idempotency_key {approved})")] {
+            let bind =
+                format!("{how} tool_runs SET idempotency_key = {key}, settled = 0 {unbound}");
+            refuses(&stranger, &bind, "tool_runs: a key is bound already");
+        }
+    }
+    let trace = format!("(SELECT tool_run_id FROM tool_runs {unbound})");
+    let older = format!("INSERT INTO effects ({names}) SELECT 'its own', '', '', '', {trace}, 0");
+    stranger.execute(&older, []).unwrap();
+    let second = format!("UPDATE tool_runs SET idempotency_key = 'second', settled = 0 {unbound}");
+    refuses(&stranger, &second, "tool_runs: a key is bound already");
+}
+
+/// Whatever program deletes it.
+#[tokio::test]
+async fn the_key_of_a_run_that_leaves_the_store_stays_bound() {
+    let (_directory, stranger) = stranger().await;
+    let select = format!(
+        "SELECT {OF_RUNS} FROM tool_runs WHERE status = 'ok' AND idempotency_key IS NOT NULL LIMIT 1"
+    );
+    let cells = |row: &rusqlite::Row<'_>| (0..6).map(|at| row.get::<_, Value>(at)).collect();
+    let binding: Vec<Value> = stranger.query_row(&select, [], cells).unwrap();
+    let keep = "INSERT INTO archived_runs (tool_run_id, session_id, archive_id, step_index,
+                                           run_position, chunks, events, approvals, links)
+                VALUES (?1, '', '', 0, 0, 0, 0, 0, x'')";
+    stranger.execute(keep, [&binding[4]]).unwrap();
+    stranger.execute("DELETE FROM tool_runs WHERE tool_run_id = ?1", [&binding[4]]).unwrap();
+    let select = format!("SELECT {OF_EFFECTS} FROM effects ORDER BY position DESC LIMIT 1");
+    assert_eq!(stranger.query_row(&select, [], cells).unwrap(), binding);
+}
+
 #[tokio::test]
 async fn what_may_change_still_can() {
     let (_directory, stranger) = stranger().await;
@@ -200,6 +275,9 @@ async fn what_may_change_still_can() {
         "UPDATE tool_runs SET status = 'approved' WHERE status = 'approval_required'",
         "UPDATE approvals SET status = 'expired' WHERE status = 'pending'",
         "UPDATE effects SET settled = 1 WHERE settled = 0",
+        "UPDATE tool_runs SET settled = 1 WHERE settled = 0",
+        "UPDATE tool_runs SET idempotency_key = 'new', settled = 0
+         WHERE status = 'started' AND idempotency_key IS NULL",
         "UPDATE sessions SET head_number = head_number + 1",
         "UPDATE budget_accounts SET used = used + 1",
     ];

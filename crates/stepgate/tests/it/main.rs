@@ -73,6 +73,9 @@ mod telemetry;
 mod terminal;
 mod tls;
 mod tools_off;
+#[allow(dead_code, reason = "the tests of the store use more of it")]
+#[path = "../../../stepgate-store/tests/it/older_keys.rs"]
+mod older_keys;
 #[path = "../../../stepgate-store/tests/it/unfolded.rs"]
 mod unfolded;
 mod unseen_args;

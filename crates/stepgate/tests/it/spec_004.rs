@@ -356,7 +356,7 @@ const FORGED: [&str; 4] = [
     "UPDATE tool_runs SET payload = CAST(replace(CAST(payload AS TEXT), 'a test', 'forged')
                                          AS BLOB) WHERE tool_run_id = ?1",
     "UPDATE tool_runs SET step_index = step_index + 7 WHERE tool_run_id = ?1",
-    "UPDATE effects SET idempotency_key = 'agent/elsewhere' WHERE trace_id = ?1",
+    "UPDATE tool_runs SET idempotency_key = 'agent/elsewhere' WHERE tool_run_id = ?1",
 ];
 
 #[tokio::test]

@@ -30,6 +30,7 @@ use stepgate_store::sqlite::SqliteStore;
 use tempfile::TempDir;
 
 use crate::gate::{Acting, AskAlways, CountingWorld, Fixture, StopsAt, agent, proposal, submit};
+use crate::older_keys::keep_in_effects;
 use crate::unfolded::{PARTS, Unfolded};
 
 /// An id that no row has.
@@ -88,8 +89,13 @@ async fn database() -> TempDir {
     let grants = Person::Approves { approver_id: operator(), note: Some("go".into()) };
     step::resume(&fixture.gate, approval, grants).await.unwrap_err();
     fixture.submit(write(11, "waiting.txt")).await;
+    drop(fixture);
+    keep_in_effects(&place.path().join("stepgate.db"), OLDER);
     place
 }
+
+/// The runs up to this position have the layout of an older version: their keys are in `effects`.
+const OLDER: i64 = 6;
 
 async fn report(database: &Path, saved: &[SavedHead]) -> Report {
     let store = SqliteStore::open_read_only(database).unwrap();

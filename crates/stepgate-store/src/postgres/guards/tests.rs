@@ -7,8 +7,12 @@ fn the_migrations_make_these_guards() {
     let expected = [
         "stepgate_expect",
         "stepgate_keep_archived",
+        "stepgate_keep_archived_key",
+        "stepgate_keep_effects_key",
         "stepgate_keep_erasable",
+        "stepgate_keep_later_key",
         "stepgate_keep_run",
+        "stepgate_keep_runs_key",
         "stepgate_keep_sealed",
         "stepgate_keep_trace",
         "stepgate_number_steps",
@@ -20,5 +24,5 @@ fn the_migrations_make_these_guards() {
     assert_eq!(triggers["chunks_no_update"], chunks);
     assert!(triggers["sessions_fixed"].contains("kind, ts, node_id ON sessions"));
     assert!(triggers["tool_runs_final"].contains("WHEN … EXECUTE"));
-    assert_eq!(triggers.len(), 40);
+    assert_eq!(triggers.len(), 46);
 }

@@ -16,6 +16,7 @@ use stepgate_core::verify::{ArchiveFiles, Report, SavedHead, verify_with};
 
 use super::*;
 use crate::conformance;
+use crate::older_keys::keep_in_effects;
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -535,6 +536,7 @@ async fn rows_of_other_runs_are_still_never_deleted() {
     let stage = on(store);
     stage.read(1).await.unwrap();
     let path = directory.path().join("stepgate.db");
+    assert_eq!(keep_in_effects(&path, i64::MAX), 1);
     let connection = rusqlite::Connection::open(&path).unwrap();
     for table in ["tool_runs", "chunks", "events", "effects", "sessions"] {
         let refused = connection.execute(&format!("DELETE FROM {table}"), []).unwrap_err();

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::{Tampered, database, fresh, report, servers};
 use crate::gate::{Fixture, proposal};
 
-/// Positions in `tool_runs` of the first database.
+/// Positions in `tool_runs` of the first database. The keys of the first six runs are in `effects`.
 const DONE: u32 = 1;
 const NOT_JSON: u32 = 4;
 const APPROVED: u32 = 7;
@@ -54,6 +54,15 @@ fn event(position: u32, event_type: &str) -> String {
          SELECT '{}', ts, session_id, tool_run_id, '{event_type}', '{{}}', 1
          FROM tool_runs WHERE position = {position}",
         fresh()
+    )
+}
+
+/// A second binding of the key of a run, for a trace.
+fn effect(position: u32, trace_id: &str) -> String {
+    format!(
+        "INSERT INTO effects (idempotency_key, tool_server, tool_name, asked_digest, trace_id, settled)
+         SELECT idempotency_key, tool_server, bound_tool, lower(hex(asked_digest)), {trace_id}, settled
+         FROM tool_runs WHERE position = {position}"
     )
 }
 
@@ -157,18 +166,29 @@ async fn rows_around_a_run_that_contradict_it_are_found_one_by_one() {
     let genesis = format!("{} AND sequence_number = 1", row("journal", WAITING, no_link));
     let asked = format!("asked_digest = '{}'", Digest::ZERO);
     let binding = "the key's binding does not follow";
+    let no_key = "idempotency_key = NULL, tool_server = NULL, bound_tool = NULL,
+                  asked_digest = NULL, settled = NULL";
+    let a_key = "idempotency_key = 'x', tool_server = 'core', bound_tool = 'THINK',
+                 asked_digest = zeroblob(32), settled = 1";
     let rows = [
         (gone("checkpoints", DONE), "checkpoints of run", "the last checkpoint is missing"),
         (pause, "checkpoints of run", "a pause without its checkpoint"),
         (gone("records", DONE), "records of run", "the absence of a record"),
         (genesis, "journal of run", "the absence of an OPEN link"),
-        (gone("effects", DONE), "effects of run", "journal without its key"),
-        (row("effects", DONE, "idempotency_key = 'x'"), "effects of run", binding),
-        (row("effects", DONE, "tool_server = 'x'"), "effects of run", binding),
-        (row("effects", DONE, "tool_name = 'x'"), "effects of run", binding),
-        (row("effects", DONE, &asked), "effects of run", binding),
-        (row("effects", DONE, "settled = 0"), "effects of run", binding),
-        (row("effects", WAITING, "settled = 1"), "effects of run", binding),
+        (gone("effects", DONE), "binding of run", "journal without its key"),
+        (row("effects", DONE, "idempotency_key = 'x'"), "binding of run", binding),
+        (row("effects", DONE, "tool_server = 'x'"), "binding of run", binding),
+        (row("effects", DONE, "tool_name = 'x'"), "binding of run", binding),
+        (row("effects", DONE, &asked), "binding of run", binding),
+        (row("effects", DONE, "settled = 0"), "binding of run", binding),
+        (row("tool_runs", APPROVED, no_key), "binding of run", "journal without its key"),
+        (row("tool_runs", NOT_JSON, a_key), "binding of run", "journal without its key"),
+        (row("tool_runs", APPROVED, "idempotency_key = 'x'"), "binding of run", binding),
+        (row("tool_runs", APPROVED, "tool_server = 'x'"), "binding of run", binding),
+        (row("tool_runs", APPROVED, "bound_tool = 'x'"), "binding of run", binding),
+        (row("tool_runs", APPROVED, "asked_digest = zeroblob(32)"), "binding of run", binding),
+        (row("tool_runs", APPROVED, "settled = 0"), "binding of run", binding),
+        (row("tool_runs", WAITING, "settled = 1"), "binding of run", binding),
         (first_event(DONE, elsewhere), "events of run", "the place of an event"),
         (
             first_event(WAITING, "sequence_number = 9"),
@@ -248,6 +268,8 @@ async fn chains_and_counts_that_contradict_the_rows_are_found_one_by_one() {
         (no_session, "session ", "was opened and is gone"),
         (row("records", DONE, &nowhere("tool_run_id")), "records", "accounted for"),
         (row("effects", DONE, &nowhere("trace_id")), "effects", "accounted for"),
+        (effect(APPROVED, "tool_run_id"), "effects", "accounted for"),
+        (effect(APPROVED, "'nowhere'"), "effects", "accounted for"),
     ];
     for (change, place, what) in rows {
         assert_named(&original, &change, place, what).await;

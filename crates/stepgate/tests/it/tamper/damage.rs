@@ -31,9 +31,9 @@ fn empty_page(database: &Path, page: usize) {
     fs::write(database, bytes).unwrap();
 }
 
-fn in_effects(problems: &[Problem]) -> Vec<&str> {
-    let effects = problems.iter().filter(|problem| problem.place == "effects");
-    effects.map(|problem| problem.what.as_str()).collect()
+fn in_bindings(problems: &[Problem]) -> Vec<&str> {
+    let bindings = problems.iter().filter(|problem| problem.place == "bindings");
+    bindings.map(|problem| problem.what.as_str()).collect()
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn a_key_that_was_executed_twice_is_named_though_each_run_is_sound() {
     fixture.gate.store = Arc::new(stepgate_store::memory::MemoryStore::new());
     assert_eq!(report(&path, &[]).await.problems, []);
 
-    empty_page(&path, root_of(&path, "sqlite_autoindex_effects_1"));
+    empty_page(&path, root_of(&path, "tool_runs_by_key"));
     let problems = report(&path, &[]).await.problems;
     assert!(problems.iter().any(|problem| problem.place == "database"), "{problems:?}");
 
@@ -55,7 +55,7 @@ async fn a_key_that_was_executed_twice_is_named_though_each_run_is_sound() {
     let second = fixture.submit(&write).await;
     assert!(!second.replayed && second.run_id != first.run_id, "the index said that it is new");
     let problems = report(&path, &[]).await.problems;
-    let [what] = in_effects(&problems)[..] else { panic!("{problems:?}") };
+    let [what] = in_bindings(&problems)[..] else { panic!("{problems:?}") };
     let key = fixture.dossier(&second).await.binding.unwrap().idempotency_key;
     assert!(what.starts_with(&format!("key `{key}` has more than one run")), "{what}");
 }

@@ -19,6 +19,7 @@ use stepgate_store::sqlite::SqliteStore;
 use tempfile::TempDir;
 
 use crate::gate::{Fixture, proposal, submit};
+use crate::older_keys::keep_in_effects;
 use crate::spec_002::bench::{Behaviour, Bench, HomeRules};
 
 const AGENDA: &str = "calendar.get_agenda";
@@ -43,6 +44,8 @@ pub(super) async fn database() -> TempDir {
     settled_by_a_person(&fixture).await;
     still_in_doubt(&fixture).await;
     what_operators_did(&fixture.gate).await;
+    drop(fixture);
+    assert_eq!(keep_in_effects(&place.path().join("stepgate.db"), 2), 2);
     place
 }
 
