@@ -142,5 +142,5 @@ impl Held {
 
 /// The principal of commands that propose on the directory itself.
 pub(crate) fn local_agent() -> Result<PrincipalId, Fault> {
-    Ok(PrincipalId::parse(LOCAL_AGENT)?)
+    PrincipalId::parse(LOCAL_AGENT).map_err(|error| Fault::Executor(error.to_string()))
 }

@@ -71,9 +71,10 @@ fn budget_in(part: &mut Value) -> Option<&mut Value> {
     context_path(part).filter(|path| path.first() == Some(&"used"))?;
     let operand = part.as_object_mut()?.values_mut().next()?;
     let before = context_path(operand.get("left")?)?.len();
-    match operand.get_mut("attr")? {
-        Value::Array(names) => names.get_mut(1_usize.checked_sub(before)?),
-        name => (before == 1).then_some(name),
+    let name = operand.get_mut("attr")?;
+    match name.is_array() {
+        true => name.get_mut(1_usize.checked_sub(before)?),
+        false => (before == 1).then_some(name),
     }
 }
 
