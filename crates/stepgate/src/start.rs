@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use stepgate_core::attention;
 use stepgate_core::gate::Fault;
-use stepgate_core::ids::{PrincipalId, SessionId};
+use stepgate_core::ids::{InvalidId, PrincipalId, SessionId};
 use stepgate_core::ports::Unfinished;
 use stepgate_core::recover::Scope;
 use stepgate_core::session::Session;
@@ -130,17 +130,20 @@ impl Held {
         }
     }
 
-    /// A session of the local agent: the named one, or its default one.
-    pub(crate) async fn session(&self, named: Option<SessionId>) -> Result<Session, Fault> {
-        let principal = local_agent()?;
+    /// A session of this agent: the named one, or its default one.
+    pub(crate) async fn session(
+        &self,
+        agent: &PrincipalId,
+        named: Option<SessionId>,
+    ) -> Result<Session, Fault> {
         match named {
-            Some(id) => self.gate.named_session(id, &principal).await,
-            None => self.gate.default_session(&principal).await,
+            Some(id) => self.gate.named_session(id, agent).await,
+            None => self.gate.default_session(agent).await,
         }
     }
 }
 
 /// The principal of commands that propose on the directory itself.
-pub(crate) fn local_agent() -> Result<PrincipalId, Fault> {
-    PrincipalId::parse(LOCAL_AGENT).map_err(|error| Fault::Executor(error.to_string()))
+pub(crate) fn local_agent() -> Result<PrincipalId, InvalidId> {
+    PrincipalId::parse(LOCAL_AGENT)
 }

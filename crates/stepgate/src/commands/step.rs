@@ -67,7 +67,7 @@ impl Taker {
         held.tell().await;
         let agent = start::local_agent()?;
         let named = find::session_in(&*held.gate.store, named, Some(&agent)).await?;
-        let session = held.session(named).await?.session_id;
+        let session = held.session(&agent, named).await?.session_id;
         let service = held.service().await?;
         Ok(Self::Here { held: Box::new(held), service, session })
     }
