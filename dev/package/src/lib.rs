@@ -31,7 +31,7 @@ impl Profile {
     fn options(self) -> &'static [&'static str] {
         match self {
             Self::Release => &["--profile", "release"],
-            Self::Dev => &["--profile", "dev", "--fast", "--compress-type", "gz"],
+            Self::Dev => &["--profile", "dev", "--fast"],
         }
     }
 }

@@ -213,6 +213,8 @@ fn lost_arguments_of_an_archived_run_show() {
         assert_eq!(gateway.propose(&act(number)).status, 202);
         assert_eq!(approve(&gateway, &scene.pending()).status, 200);
     }
+    let find = ["erasable", "find", "--containing", ABOUT, "--json"];
+    until("both runs are over", || said(&scene, &find)["open"] == json!([]));
     let before = json!({ "before": "2999-01-01T00:00:00.000Z" }).to_string();
     let archived = gateway.send("POST", "/v1/archives", &gateway.operator, &before);
     let run = archived.json()["archives"][0]["runs"].clone();
