@@ -325,7 +325,9 @@ fn a_range_is_sent_once_more_and_the_stream_stays_where_it_is() {
     }
     let all = exported(&place);
     until("all are there", || is_whole(&taken(&sink), &all));
-    until("the cursor is there", || waiting(&place, "hook").0 == 0);
+    until("the cursors are there", || {
+        ["hook", "now"].iter().all(|name| waiting(&place, name).0 == 0)
+    });
     let before = place.stepgate(["audit", "list", "--json"], "").stdout;
     let (sent, last) = (taken(&sink).len(), all.len() as u64);
     let to = (last - 1).to_string();

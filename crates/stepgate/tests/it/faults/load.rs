@@ -221,9 +221,14 @@ impl Client {
         Told { kind, id, name: name.to_owned(), body, reply, is_done }
     }
 
-    /// Whether the answer says that it was done, as it must unless the disk may be full.
+    /// Whether the answer says that it was done, as it must unless the disk may be full, or a run that could not be recorded
+    /// kept the lock of its path for 30 s: one lock is for many paths (docs/nodes.md).
     fn is_done(&self, kind: Kind, name: &str, reply: &Reply) -> bool {
         let response = reply.json();
+        if kind.is_core() && response["error"]["message"] == "Tool is unavailable" {
+            eprintln!("{kind:?} {name} waited for its path in vain: {reply:?}");
+            return false;
+        }
         if self.front.may_be_full && response["error"]["message"] == "Storage is full" {
             assert!(kind.is_core(), "{reply:?}");
             return false;
