@@ -225,7 +225,7 @@ impl Client {
     /// kept the lock of its path for 30 s: one lock is for many paths (docs/nodes.md).
     fn is_done(&self, kind: Kind, name: &str, reply: &Reply) -> bool {
         let response = reply.json();
-        if kind.is_core() && response["error"]["message"] == "Tool is unavailable" {
+        if kind.is_core() && waited_in_vain(&response) {
             eprintln!("{kind:?} {name} waited for its path in vain: {reply:?}");
             return false;
         }
@@ -239,4 +239,9 @@ impl Client {
         }
         true
     }
+}
+
+/// Whether an action was refused because another run kept the lock of its path.
+pub(super) fn waited_in_vain(response: &Value) -> bool {
+    response["error"]["message"] == "Tool is unavailable"
 }
